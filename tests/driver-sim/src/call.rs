@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use cuda_sys::*;
 
 use crate::engine::clock::{Clock, Point};
+use crate::engine::enqueue::Submission;
 use crate::engine::host::DOOR;
 use crate::engine::stream::{Stream, StreamKind};
+use crate::engine::work::Place;
 use crate::fault::{Hit, Instead};
 use crate::handle::{Dangling, Id};
 use crate::hold::Held;
+use crate::memory::place::Owner;
 use crate::report::ViolationKind;
 use crate::state::{self, State};
 use crate::{Mode, thread};
@@ -110,8 +113,8 @@ impl Call {
             return Ok(None);
         }
         if thread::runs_callback() {
-            let message = "called inside a function that the driver calls".to_owned();
-            self.log.violation(ViolationKind::CallInCallback, name, message);
+            let message = "called inside a function that the driver calls";
+            self.violation(ViolationKind::CallInCallback, message);
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
         if self.gone {
@@ -156,6 +159,36 @@ impl Call {
         }
     }
 
+    /// Reports a misuse in this call.
+    pub(crate) fn violation(&mut self, kind: ViolationKind, message: impl Into<String>) {
+        let name = self.name;
+        self.log.violation(kind, name, message.into());
+    }
+
+    /// The memory at a device address that this call uses.
+    pub(crate) fn device_memory(&mut self, address: CUdeviceptr, bytes: usize) -> Outcome<Place> {
+        let name = self.name;
+        self.device_place(name, address, bytes)
+    }
+
+    /// The memory at a host address that this call uses.
+    pub(crate) fn host_memory(&mut self, pointer: *mut u8, bytes: usize) -> Outcome<Place> {
+        let name = self.name;
+        self.host_place(name, pointer, bytes)
+    }
+
+    /// A new block, and its address.
+    pub(crate) fn allocate(&mut self, device: usize, owner: Owner, bytes: usize) -> (Id, u64) {
+        let name = self.name;
+        self.new_block(name, device, owner, bytes)
+    }
+
+    /// Enqueues this call's work.
+    pub(crate) fn submit(&mut self, submission: Submission) -> Outcome<Option<Point>> {
+        let name = self.name;
+        self.enqueue(name, submission)
+    }
+
     /// The calling thread's current context.
     pub(crate) fn current(&self) -> Outcome<Id> {
         let stack = self.stacks.get(&thread::number());
@@ -183,6 +216,11 @@ impl Call {
             Dangling::Destroyed => CUDA_ERROR_CONTEXT_IS_DESTROYED,
             Dangling::Null | Dangling::NeverIssued => CUDA_ERROR_INVALID_CONTEXT,
         })
+    }
+
+    /// The context of a handle, or the current one.
+    pub(crate) fn context_or_current(&mut self, handle: CUcontext) -> Outcome<Id> {
+        if handle.is_null() { self.current() } else { self.context(handle) }
     }
 
     pub(crate) fn event(&mut self, handle: CUevent) -> Outcome<Id> {
@@ -224,9 +262,8 @@ impl Call {
                 Dangling::NeverIssued => Some("never existed"),
             };
             if let Some(how) = how {
-                let name = self.name;
                 let message = format!("the {what} {handle:#x} {how}");
-                self.log.violation(ViolationKind::DanglingHandle, name, message);
+                self.violation(ViolationKind::DanglingHandle, message);
             }
             code(dangling)
         })
@@ -281,6 +318,17 @@ impl Call {
             self.host_join(clock);
         }
         self.trim_idle_pools();
+    }
+
+    /// Waits for all streams of a device, in every context.
+    pub(crate) fn synchronize_device(&mut self, device: usize) {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.device == device);
+        self.synchronize(&streams.map(|(&id, _)| id).collect::<Vec<_>>());
+    }
+
+    pub(crate) fn synchronize_context(&mut self, context: Id) {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
+        self.synchronize(&streams.map(|(&id, _)| id).collect::<Vec<_>>());
     }
 
     /// Waits until `target` is done. The lock is released while a host function runs.
@@ -339,8 +387,7 @@ impl Call {
                     "the queue of stream #{id} has had no room for {patience:?}: a driver goes on \
                      waiting until the stalled stream continues"
                 );
-                let name = self.name;
-                return self.log.violation(ViolationKind::QueueFull, name, message);
+                return self.violation(ViolationKind::QueueFull, message);
             }
             if self.waits_for_value() {
                 // Another stream may write the value, or the host, without a call.
@@ -403,17 +450,6 @@ impl Call {
         }
         done
     }
-
-    /// All streams of a device, in every context.
-    pub(crate) fn streams_of_device(&self, device: usize) -> Vec<Id> {
-        let streams = self.streams.iter().filter(|(_, stream)| stream.device == device);
-        streams.map(|(&id, _)| id).collect()
-    }
-
-    pub(crate) fn streams_of_context(&self, context: Id) -> Vec<Id> {
-        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
-        streams.map(|(&id, _)| id).collect()
-    }
 }
 
 /// Stores a result through the caller's pointer.
@@ -427,4 +463,28 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
     // SAFETY: not null, so valid for a write by this function's contract.
     unsafe { to.write(value) };
     Ok(())
+}
+
+/// Stores a result that the caller may not want.
+///
+/// # Safety
+/// `to` is null or valid for a write of `T`.
+pub(crate) unsafe fn put_if<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null, so valid for a write by this function's contract.
+        unsafe { to.write(value) };
+    }
+}
+
+/// What a caller passes as a pointer and a count.
+///
+/// # Safety
+/// `first` is null, or points to `len` values that stay for the caller's call.
+pub(crate) unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
+    match (len, first.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(CUDA_ERROR_INVALID_VALUE),
+        // SAFETY: not null, so valid by this function's contract.
+        (_, false) => Ok(unsafe { std::slice::from_raw_parts(first, len) }),
+    }
 }

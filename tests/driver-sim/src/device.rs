@@ -42,11 +42,6 @@ pub(crate) fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
-/// `CAN_USE_64_BIT_STREAM_MEM_OPS` and `CAN_USE_STREAM_WAIT_VALUE_NOR`, by number: headers before
-/// 12.0 give these names to older attributes.
-const WIDE_STREAM_VALUES: CUdevice_attribute = CUdevice_attribute(122);
-const STREAM_WAIT_VALUE_NOR: CUdevice_attribute = CUdevice_attribute(123);
-
 /// The value of a device attribute; `None` for one that this driver does not know.
 pub(crate) fn attribute(
     attribute: CUdevice_attribute,
@@ -115,7 +110,8 @@ pub(crate) fn attribute(
         CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO => 2,
         CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => i32::from(config.memory_pools),
         CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => i32::from(config.memory_pools),
-        WIDE_STREAM_VALUES | STREAM_WAIT_VALUE_NOR => i32::from(config.wide_values),
+        CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS
+        | CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR => i32::from(config.wide_values),
         _ => return None,
     })
 }

@@ -139,9 +139,8 @@ impl Call {
         if to.iter().zip(size).all(|(end, len)| *end <= len) {
             return Ok(());
         }
-        let name = self.name;
         let message = format!("{from:?} to {to:?} of an array of {size:?}");
-        self.log.violation(ViolationKind::OutOfRange, name, message);
+        self.violation(ViolationKind::OutOfRange, message);
         Err(CUDA_ERROR_INVALID_VALUE)
     }
 
@@ -157,9 +156,8 @@ impl Call {
     }
 
     pub(crate) fn no_image(&mut self, what: &str, handle: usize) -> CUresult {
-        let name = self.name;
         let message = format!("there is no {what} {handle:#x}");
-        self.log.violation(ViolationKind::DanglingHandle, name, message);
+        self.violation(ViolationKind::DanglingHandle, message);
         CUDA_ERROR_INVALID_HANDLE
     }
 }

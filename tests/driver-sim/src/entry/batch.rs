@@ -3,7 +3,7 @@
 use cuda_sys::*;
 
 use super::copy::{admit, finish};
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Outcome, list};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Work};
 use crate::graph::node::NodeKind;
@@ -63,14 +63,13 @@ impl Batch {
         let from = unsafe { list(from, count) }?;
         // SAFETY: the caller passes three lists of `count` entries, of which this is the third.
         let sizes = unsafe { list(sizes, count) }?;
-        let name = call.name;
         let (mut works, mut accesses) = (Vec::new(), Vec::<Access>::new());
         for ((&to, &from), &bytes) in to.iter().zip(from).zip(sizes) {
             if bytes == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            let dst = call.device_place(name, to, bytes)?;
-            let src = call.device_place(name, from, bytes)?;
+            let dst = call.device_memory(to, bytes)?;
+            let src = call.device_memory(from, bytes)?;
             admit(call, Some(stream), &[&dst, &src])?;
             accesses.extend(src.access(bytes, AccessKind::Read));
             accesses.extend(dst.access(bytes, AccessKind::Write));
@@ -78,7 +77,7 @@ impl Batch {
         }
         if let Some((one, other)) = dependent(&accesses) {
             let message = format!("bytes {:?} and {:?} of one batch", one.range, other.range);
-            call.log.violation(ViolationKind::Overlap, name, message);
+            call.violation(ViolationKind::Overlap, message);
         }
         // No particular order: the last copy first.
         works.reverse();
@@ -86,16 +85,6 @@ impl Batch {
         submission.accesses = accesses;
         finish(call, submission, false)
     }
-}
-
-/// # Safety
-/// `first` is null or points to `len` values.
-unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
-    if first.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so valid by this function's contract.
-    Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
 /// Two accesses of which one writes what the other touches.

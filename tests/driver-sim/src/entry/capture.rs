@@ -4,8 +4,8 @@ use std::ffi::c_uint;
 
 use cuda_sys::*;
 
-use super::graph::{list, only_default};
-use crate::call::{Call, Outcome, put};
+use super::graph::only_default;
+use crate::call::{Call, Outcome, list, put, put_if};
 use crate::capture::CaptureMode;
 use crate::engine::stream::StreamKind;
 use crate::handle::{Id, pointer};
@@ -125,36 +125,21 @@ unsafe fn info(call: &mut Call, stream: CUstream, to: &Info) -> Outcome {
     Ok(())
 }
 
-/// Stores a result that the caller may not want.
-///
-/// # Safety
-/// `to` is null or valid for a write.
-unsafe fn put_if<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: not null, so valid for a write by this function's contract.
-        unsafe { to.write(value) };
-    }
-}
-
 fn update(call: &mut Call, stream: CUstream, nodes: &[CUgraphNode], flags: c_uint) -> Outcome {
     let id = call.stream(stream)?;
     let capture = call.streams[&id].capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
     if !call.captures_still(capture) {
         return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
-    let replaces = match flags {
-        ADD => false,
-        SET => true,
+    let replaces = match CUstreamUpdateCaptureDependencies_flags(flags) {
+        CU_STREAM_ADD_CAPTURE_DEPENDENCIES => false,
+        CU_STREAM_SET_CAPTURE_DEPENDENCIES => true,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let nodes = call.nodes_of(call.captures[&capture].graph, nodes)?;
     call.change_ends(capture, id, &nodes, replaces);
     Ok(())
 }
-
-/// `CU_STREAM_ADD_CAPTURE_DEPENDENCIES` and `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
-const ADD: c_uint = 0;
-const SET: c_uint = 1;
 
 fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Option<Id>)> {
     let Some(id) = call.streams[&stream].capture else {

@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use cuda_sys::*;
 
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, put, put_if};
 use crate::context::{ContextKind, Entry};
 use crate::handle::pointer;
 use crate::thread;
@@ -25,8 +25,7 @@ entries! {
         if call.contexts[&id].kind != ContextKind::Created {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        let streams = call.streams_of_context(id);
-        call.synchronize(&streams);
+        call.synchronize_context(id);
         let stack = call.stacks.row(thread::number());
         if stack.last().is_some_and(|entry| entry.context == id) {
             stack.pop();
@@ -79,7 +78,7 @@ entries! {
     }
 
     cuCtxGetDevice_v2(device, context) |call| {
-        let id = current_or(call, context)?;
+        let id = call.context_or_current(context)?;
         // SAFETY: the caller passes a place for the device.
         unsafe { put(device, call.contexts[&id].device as CUdevice) }
     }
@@ -91,13 +90,13 @@ entries! {
     }
 
     cuCtxGetId(context, id) |call| {
-        let found = current_or(call, context)?;
+        let found = call.context_or_current(context)?;
         // SAFETY: the caller passes a place for the id.
         unsafe { put(id, found) }
     }
 
     cuCtxGetApiVersion(context, version) |call| {
-        current_or(call, context)?;
+        call.context_or_current(context)?;
         // SAFETY: the caller passes a place for the version.
         unsafe { put(version, 3020) }
     }
@@ -108,7 +107,7 @@ entries! {
     }
 
     cuCtxSynchronize_v2(context) |call| {
-        let id = current_or(call, context)?;
+        let id = call.context_or_current(context)?;
         synchronize(call, id)
     }
 
@@ -116,14 +115,14 @@ entries! {
         call.forbid_in_capture()?;
         let id = call.current()?;
         let limits = call.contexts.get_mut(&id).map(|context| &mut context.limits);
-        let slot = limits.and_then(|limits| limits.get_mut(&(limit.0 as _)));
+        let slot = limits.and_then(|limits| limits.get_mut(&limit.0));
         *slot.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
         Ok(())
     }
 
     cuCtxGetLimit(value, limit) |call| {
         let id = call.current()?;
-        let found = call.contexts[&id].limits.get(&(limit.0 as _)).copied();
+        let found = call.contexts[&id].limits.get(&limit.0).copied();
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?) }
     }
@@ -131,7 +130,7 @@ entries! {
     cuCtxSetCacheConfig(config) |call| {
         call.forbid_in_capture()?;
         let id = call.current()?;
-        let config: u32 = config.0 as _;
+        let config = config.0;
         if config > 3 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -145,7 +144,7 @@ entries! {
         let id = call.current()?;
         let value = call.contexts[&id].cache_config;
         // SAFETY: the caller passes a place for the value.
-        unsafe { put(config, CUfunc_cache(value as _)) }
+        unsafe { put(config, CUfunc_cache(value)) }
     }
 
     cuCtxResetPersistingL2Cache() |call| {
@@ -155,14 +154,10 @@ entries! {
 
     cuCtxGetStreamPriorityRange(least, greatest) |call| {
         call.current()?;
-        if !least.is_null() {
-            // SAFETY: not null, so a place for the value.
-            unsafe { put(least, super::stream::LEAST_PRIORITY) }?;
-        }
-        if !greatest.is_null() {
-            // SAFETY: not null, so a place for the value.
-            unsafe { put(greatest, super::stream::GREATEST_PRIORITY) }?;
-        }
+        // SAFETY: the caller passes a place for the value, or null.
+        unsafe { put_if(least, super::stream::LEAST_PRIORITY) };
+        // SAFETY: the caller passes a place for the value, or null.
+        unsafe { put_if(greatest, super::stream::GREATEST_PRIORITY) };
         Ok(())
     }
 }
@@ -191,15 +186,10 @@ fn entry(call: &mut Call, context: CUcontext) -> Outcome<Entry> {
     Ok(Entry { context: call.context(context)?, handle: context.addr() })
 }
 
-fn current_or(call: &mut Call, context: CUcontext) -> Outcome<u64> {
-    if context.is_null() { call.current() } else { call.context(context) }
-}
-
 fn synchronize(call: &mut Call, context: u64) -> Outcome {
     call.forbid_capturing_context(context)?;
     call.forbid_in_capture()?;
-    let streams = call.streams_of_context(context);
-    call.synchronize(&streams);
+    call.synchronize_context(context);
     // Also for work of destroyed streams that is done.
     let buried = call.contexts.get(&context).map(|context| context.buried.clone());
     call.host_join(&buried.unwrap_or_default());

@@ -1,8 +1,6 @@
 //! Copies. A synchronous copy is work on the legacy stream that the host waits for, except between
 //! blocks of two devices, where CUDA does not wait.
 
-use std::ffi::c_void;
-
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome};
@@ -15,20 +13,23 @@ use crate::report::ViolationKind;
 
 entries! {
     cuMemcpy(dst, src, bytes) |call| {
-        copy_addresses(call, End::Unified, dst, src, bytes, None)
+        // SAFETY: no end is pageable memory.
+        unsafe { copy(call, End::Unified(dst), End::Unified(src), bytes, None) }
     }
 
     cuMemcpyHtoD_v2(dst, src, bytes) |call| {
         // SAFETY: the caller passes `bytes` readable bytes.
-        unsafe { upload(call, dst, src, bytes, None) }
+        unsafe { copy(call, End::Device(dst), End::Host(src.cast_mut().cast()), bytes, None) }
     }
 
     cuMemcpyDtoH_v2(dst, src, bytes) |call| {
-        download(call, dst, src, bytes, None)
+        // SAFETY: the source is no pageable memory.
+        unsafe { copy(call, End::Host(dst.cast()), End::Device(src), bytes, None) }
     }
 
     cuMemcpyDtoD_v2(dst, src, bytes) |call| {
-        copy_addresses(call, End::Device, dst, src, bytes, None)
+        // SAFETY: no end is pageable memory.
+        unsafe { copy(call, End::Device(dst), End::Device(src), bytes, None) }
     }
 
     cuMemcpyPeer(dst, dst_context, src, src_context, bytes) |call| {
@@ -36,20 +37,24 @@ entries! {
     }
 
     cuMemcpyAsync(dst, src, bytes, stream) |call| {
-        copy_addresses(call, End::Unified, dst, src, bytes, Some(stream))
+        // SAFETY: no end is pageable memory.
+        unsafe { copy(call, End::Unified(dst), End::Unified(src), bytes, Some(stream)) }
     }
 
     cuMemcpyHtoDAsync_v2(dst, src, bytes, stream) |call| {
+        let src = End::Host(src.cast_mut().cast());
         // SAFETY: the caller passes `bytes` readable bytes.
-        unsafe { upload(call, dst, src, bytes, Some(stream)) }
+        unsafe { copy(call, End::Device(dst), src, bytes, Some(stream)) }
     }
 
     cuMemcpyDtoHAsync_v2(dst, src, bytes, stream) |call| {
-        download(call, dst, src, bytes, Some(stream))
+        // SAFETY: the source is no pageable memory.
+        unsafe { copy(call, End::Host(dst.cast()), End::Device(src), bytes, Some(stream)) }
     }
 
     cuMemcpyDtoDAsync_v2(dst, src, bytes, stream) |call| {
-        copy_addresses(call, End::Device, dst, src, bytes, Some(stream))
+        // SAFETY: no end is pageable memory.
+        unsafe { copy(call, End::Device(dst), End::Device(src), bytes, Some(stream)) }
     }
 
     cuMemcpyPeerAsync(dst, dst_context, src, src_context, bytes, stream) |call| {
@@ -63,11 +68,11 @@ fn home(call: &mut Call, stream: Option<CUstream>) -> Outcome<Id> {
 }
 
 /// # Safety
-/// `src` is null or valid for reads of `bytes` bytes.
-unsafe fn upload(
+/// A source in pageable memory is valid for reads of `bytes` bytes.
+unsafe fn copy(
     call: &mut Call,
-    dst: CUdeviceptr,
-    src: *const c_void,
+    to: End,
+    from: End,
     bytes: usize,
     stream: Option<CUstream>,
 ) -> Outcome {
@@ -75,14 +80,24 @@ unsafe fn upload(
     if bytes == 0 {
         return Ok(());
     }
-    let name = call.name;
-    let ends = (End::Device(dst), End::Host(src.cast_mut().cast()));
-    let dst = call.device_place(name, dst, bytes)?;
-    let mut src = call.host_place(name, src.cast_mut().cast(), bytes)?;
+    let dst = place(call, to, bytes)?;
+    let mut src = place(call, from, bytes)?;
     // SAFETY: this function's contract.
     unsafe { stage(call, home, &mut src, bytes) };
-    admit(call, stream, &[&dst])?;
-    submit(call, home, ends, (dst, src), bytes, stream.is_none())
+    admit(call, stream, &[&dst, &src])?;
+    let wait = match stream {
+        None => [&dst, &src].iter().any(|place| !matches!(place, Place::Device { .. })),
+        // A copy to pageable memory is complete when the call returns.
+        Some(_) => matches!(dst, Place::Pageable(_)),
+    };
+    submit(call, home, (to, from), (dst, src), bytes, wait)
+}
+
+fn place(call: &mut Call, end: End, bytes: usize) -> Outcome<Place> {
+    match end {
+        End::Host(pointer) => call.host_memory(pointer, bytes),
+        End::Device(address) | End::Unified(address) => call.device_memory(address, bytes),
+    }
 }
 
 /// Copies a pageable source now, unless the stream captures: then each launch reads it.
@@ -107,50 +122,6 @@ pub(super) fn refuse_peer(call: &mut Call, stream: CUstream) -> Outcome {
     }
 }
 
-fn download(
-    call: &mut Call,
-    dst: *mut c_void,
-    src: CUdeviceptr,
-    bytes: usize,
-    stream: Option<CUstream>,
-) -> Outcome {
-    let home = home(call, stream)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let name = call.name;
-    let ends = (End::Host(dst.cast()), End::Device(src));
-    let src = call.device_place(name, src, bytes)?;
-    let dst = call.host_place(name, dst.cast(), bytes)?;
-    admit(call, stream, &[&src])?;
-    // A copy to pageable memory is complete when the call returns, also an asynchronous one.
-    let wait = stream.is_none() || matches!(dst, Place::Pageable(_));
-    submit(call, home, ends, (dst, src), bytes, wait)
-}
-
-/// A copy of device addresses, which are recorded as such ends.
-fn copy_addresses(
-    call: &mut Call,
-    end: fn(CUdeviceptr) -> End,
-    dst: CUdeviceptr,
-    src: CUdeviceptr,
-    bytes: usize,
-    stream: Option<CUstream>,
-) -> Outcome {
-    let home = home(call, stream)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let name = call.name;
-    let ends = (end(dst), end(src));
-    let dst = call.device_place(name, dst, bytes)?;
-    let src = call.device_place(name, src, bytes)?;
-    admit(call, stream, &[&dst, &src])?;
-    let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
-    let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
-    submit(call, home, ends, (dst, src), bytes, wait)
-}
-
 fn copy_peer(
     call: &mut Call,
     (dst, dst_context): (CUdeviceptr, CUcontext),
@@ -166,10 +137,9 @@ fn copy_peer(
     if bytes == 0 {
         return Ok(());
     }
-    let name = call.name;
     let ends = (End::Device(dst), End::Device(src));
-    let dst = call.device_place(name, dst, bytes)?;
-    let src = call.device_place(name, src, bytes)?;
+    let dst = call.device_memory(dst, bytes)?;
+    let src = call.device_memory(src, bytes)?;
     for (context, place) in contexts.iter().zip([&dst, &src]) {
         require_of(call, *context, place)?;
     }
@@ -182,9 +152,8 @@ fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
     if device.is_none_or(|device| device == named) {
         return Ok(());
     }
-    let name = call.name;
     let message = format!("memory that is not of device {named}, whose context the call names");
-    call.log.violation(ViolationKind::WrongDevice, name, message);
+    call.violation(ViolationKind::WrongDevice, message);
     Err(CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -218,8 +187,7 @@ pub(in crate::entry) fn admit(
             if !open && call.current().is_err() {
                 let message = "without access of one device to the other's pool, and without a \
                                current context, the driver crashes";
-                let name = call.name;
-                call.log.violation(ViolationKind::Crash, name, message.to_owned());
+                call.violation(ViolationKind::Crash, message);
             }
             open
         }
@@ -262,14 +230,13 @@ fn submit(
     bytes: usize,
     wait: bool,
 ) -> Outcome {
-    let name = call.name;
     let write = dst.access(bytes, AccessKind::Write);
     let read = src.access(bytes, AccessKind::Read);
     if let (Some(write), Some(read)) = (&write, &read) {
         let shared = write.range.start < read.range.end && read.range.start < write.range.end;
         if write.target == read.target && shared {
             let message = format!("bytes {:?} onto {:?}", read.range, write.range);
-            call.log.violation(ViolationKind::Overlap, name, message);
+            call.violation(ViolationKind::Overlap, message);
         }
     }
     let kind = NodeKind::Memcpy(CopyParams::linear(to, from, bytes));
@@ -280,11 +247,11 @@ fn submit(
 
 /// Enqueues a copy, and runs it if the call waits for it.
 pub(super) fn finish(call: &mut Call, submission: Submission, wait: bool) -> Outcome {
-    let (name, stream) = (call.name, submission.stream);
+    let stream = submission.stream;
     if wait {
         call.forbid_capturing(stream)?;
     }
-    let point = call.enqueue(name, submission)?;
+    let point = call.submit(submission)?;
     if let (true, Some(point)) = (wait, point) {
         let clock = call.streams[&stream].clock.clone();
         call.drive(point);

@@ -122,11 +122,10 @@ impl Side {
             return call.texel_place(self.array, [x, first + y, slice + z]);
         }
         let offset = ((z + slice) * self.slice_height + first + y) * self.pitch + x;
-        let name = call.name;
         match self.kind {
-            CU_MEMORYTYPE_HOST => call.host_place(name, self.host.wrapping_add(offset), width),
+            CU_MEMORYTYPE_HOST => call.host_memory(self.host.wrapping_add(offset), width),
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => {
-                call.device_place(name, self.device + offset as u64, width)
+                call.device_memory(self.device + offset as u64, width)
             }
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }

@@ -13,7 +13,6 @@ use crate::engine::work::Work;
 use crate::graph::node::NodeKind;
 use crate::handle::{Id, pointer};
 
-const DISABLE_TIMING: c_uint = 2;
 const FLAGS: c_uint = 7;
 /// The flag of records and waits that are nodes of their own.
 const EXTERNAL: c_uint = 1;
@@ -27,7 +26,7 @@ entries! {
         }
         let id = call.new_id();
         let handle = call.event_handles.issue(id);
-        let timing = flags & DISABLE_TIMING == 0;
+        let timing = flags & CU_EVENT_DISABLE_TIMING.0 == 0;
         let recorded = Recorded::Never;
         call.events.insert(id, Event { handle, context, timing, recorded, polls: 0 });
         // SAFETY: the caller passes a place for the event.
@@ -118,7 +117,6 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
     if call.events[&id].context != call.streams[&stream].context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    let name = call.name;
     let (context, kind) = (call.streams[&stream].context, call.streams[&stream].kind);
     if kind == StreamKind::Legacy {
         // Checked before the event forgets its last record.
@@ -137,7 +135,7 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
     // The record is stored before the work is enqueued: in eager mode the work runs at once.
     let point = Point { stream, seq: call.streams[&stream].issued + 1 };
     set_record(call, id, Recorded::On { point, clock: Clock::default(), reached: None });
-    call.enqueue(name, Submission::new(stream, NodeKind::Record(id), Work::Record { event: id }))?;
+    call.submit(Submission::new(stream, NodeKind::Record(id), Work::Record { event: id }))?;
     let before = call.streams.get(&stream).map(|stream| stream.clock.clone());
     if let Some(Event { recorded: Recorded::On { clock, .. }, .. }) = call.events.get_mut(&id) {
         *clock = before.unwrap_or_default();
@@ -151,8 +149,7 @@ fn capture_external(call: &mut Call, stream: CUstream, kind: NodeKind, work: Wor
     if call.streams[&stream].capture.is_none() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let name = call.name;
-    call.enqueue(name, Submission::new(stream, kind, work)).map(drop)
+    call.submit(Submission::new(stream, kind, work)).map(drop)
 }
 
 fn set_record(call: &mut Call, event: Id, recorded: Recorded) {
@@ -222,7 +219,6 @@ unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -
 impl Call {
     /// Makes a stream wait for the event's latest record.
     pub(crate) fn wait_event(&mut self, stream: Id, event: Id) -> Outcome {
-        let name = self.name;
         let mut submission = Submission::new(stream, NodeKind::Wait(event), Work::Nothing);
         match &self.events[&event].recorded {
             Recorded::Never => return Ok(()),
@@ -243,7 +239,7 @@ impl Call {
                 return Ok(());
             }
         }
-        self.enqueue(name, submission)?;
+        self.submit(submission)?;
         Ok(())
     }
 }

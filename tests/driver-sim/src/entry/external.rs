@@ -66,8 +66,7 @@ entries! {
         let (from, size) = (part.offset as usize, part.size as usize);
         let pages = Arc::clone(&imported.pages);
         let device = call.contexts[&context].device;
-        let name = call.name;
-        let (block, start) = call.new_block(name, device, Owner::Context(context), size);
+        let (block, start) = call.allocate(device, Owner::Context(context), size);
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.show(from, size, pages);
         }
@@ -82,9 +81,8 @@ entries! {
         call.current()?;
         let id = find(call, memory)?;
         if let Some(address) = call.still_mapped(id) {
-            let name = call.name;
             let message = format!("{address:#x} is still mapped from it");
-            call.log.violation(ViolationKind::UseAfterFree, name, message);
+            call.violation(ViolationKind::UseAfterFree, message);
         }
         let Some(imported) = call.external.imported.remove(&id) else {
             return Ok(());

@@ -7,7 +7,7 @@ use cuda_sys::*;
 
 use super::primary;
 use super::stream::create_in;
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, list, put, put_if};
 use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
 
@@ -97,23 +97,17 @@ entries! {
                 unsafe { put(place.cast(), resource(device, split, each)) }?;
             }
         }
-        if !remaining.is_null() {
-            let rest = resource(device, split, input.count - made * each);
-            // SAFETY: not null, so a place for a resource.
-            unsafe { put(remaining.cast(), rest) }?;
-        }
+        let rest = resource(device, split, input.count - made * each);
+        // SAFETY: the caller passes a place for a resource, or null.
+        unsafe { put_if(remaining.cast(), rest) };
         // SAFETY: the caller passes a place for the number.
         unsafe { put(groups, made) }
     }
 
     cuDevResourceGenerateDesc(description, resources, count) |_call| {
-        if resources.is_null() || count == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
         // SAFETY: the caller passes `count` resources.
-        let resources =
-            unsafe { std::slice::from_raw_parts(resources.cast::<Resource>(), count as usize) };
-        let first = resources[0];
+        let resources = unsafe { list(resources.cast::<Resource>(), count as usize) }?;
+        let first = *resources.first().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if resources.iter().any(|one| one.kind != CU_DEV_RESOURCE_TYPE_SM) {
             return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }

@@ -17,7 +17,7 @@ const ALLOC_FLAGS: c_uint = 7;
 /// Portable, device-mapped, I/O memory, read-only.
 const REGISTER_FLAGS: c_uint = 15;
 /// The simulated machine has less host memory than this.
-const HOST_MEMORY: usize = 16 << 30;
+pub(super) const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
     cuMemHostAlloc(pointer, bytes, flags) |call| {
@@ -127,7 +127,7 @@ pub(super) fn unpin(
         match call.pinned.freed_by(pointer.addr()) {
             Some(free) => {
                 let message = format!("{pointer:?} was already freed by {free}");
-                call.log.violation(ViolationKind::DoubleFree, name, message);
+                call.violation(ViolationKind::DoubleFree, message);
             }
             None => {
                 call.unknown(name, pointer.addr() as u64);
@@ -142,8 +142,7 @@ pub(super) fn unpin(
     // Reported before the wait below hides it.
     call.check_host_free(name, Target::Pinned(id));
     let device = call.pinned.blocks[&id].device;
-    let streams = call.streams_of_device(device);
-    call.synchronize(&streams);
+    call.synchronize_device(device);
     call.pinned.remove(id, name);
     Ok(())
 }

@@ -50,9 +50,8 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let device = call.contexts[&context].device;
-        let name = call.name;
         let bytes = handle.bytes as usize;
-        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
         // SAFETY: not null, so the caller passes a place for the address.
         unsafe { put(address, start) }
     }
@@ -72,8 +71,7 @@ fn close(call: &mut Call, address: CUdeviceptr) -> Outcome {
     }
     let device = block.device;
     call.check_free(name, id);
-    let streams = call.streams_of_device(device);
-    call.synchronize(&streams);
+    call.synchronize_device(device);
     call.release_block(id, name);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuda_sys::*;
 
 use super::module::text;
-use crate::call::Outcome;
+use crate::call::{Outcome, list};
 use crate::engine::work::HostPtr;
 use crate::handle::pointer;
 use crate::module::ptx::{self, Ptx};
@@ -38,18 +38,11 @@ impl Options {
         values: *mut *mut c_void,
     ) -> Outcome<Self> {
         let mut options = Self::default();
-        if count > 0 && (keys.is_null() || values.is_null()) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        for index in 0..count {
-            // SAFETY: there are `count` keys.
-            let key = unsafe { keys.add(index) };
-            // SAFETY: one of the `count` keys.
-            let key = unsafe { key.read() };
-            // SAFETY: there are `count` values.
-            let value = unsafe { values.add(index) };
-            // SAFETY: one of the `count` values.
-            let value = unsafe { value.read() };
+        // SAFETY: there are `count` keys.
+        let keys = unsafe { list(keys, count) }?;
+        // SAFETY: there are `count` values.
+        let values = unsafe { list(values, count) }?;
+        for (index, (&key, value)) in keys.iter().zip(values).enumerate() {
             match key {
                 CU_JIT_WALL_TIME => options.wall_time = Some(index),
                 CU_JIT_INFO_LOG_BUFFER => options.info_log.buffer = Some(HostPtr(value.cast())),

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use cuda_sys::*;
 
 use super::module::{OPT_IN, parameters};
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, list, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::kernel::{Arguments, LaunchAttributes};
 use crate::engine::work::Work;
@@ -103,8 +103,6 @@ const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
 const RESERVED: u64 = 1 << 10;
 /// Blocks of a cluster, unless the kernel opts into more.
 const MAX_CLUSTER: u64 = 8;
-/// `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, which headers before CUDA 12.0 do not name.
-const MEM_SYNC_DOMAIN: CUlaunchAttributeID = CUlaunchAttributeID(10);
 
 /// Blocks that a multiprocessor holds.
 fn resident(threads: u64, shared: u64) -> u64 {
@@ -144,12 +142,8 @@ impl Shape {
             stream: config.hStream,
             attributes: LaunchAttributes::default(),
         };
-        for index in 0..config.numAttrs as usize {
-            // SAFETY: the configuration has this many attributes.
-            let attribute = unsafe { config.attrs.add(index) };
-            // SAFETY: one of the configuration's attributes, which the caller keeps during the
-            // call.
-            let attribute = unsafe { &*attribute };
+        // SAFETY: the configuration has this many attributes, which the caller keeps during the call.
+        for attribute in unsafe { list(config.attrs, config.numAttrs as usize) }? {
             // SAFETY: every value is at least 64 bytes, all of them initialised.
             let pad = unsafe { attribute.value.pad };
             let word = |at: usize| {
@@ -165,7 +159,9 @@ impl Shape {
                 CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION => {
                     attributes.programmatic = word(0) != 0;
                 }
-                MEM_SYNC_DOMAIN if word(0) <= 1 => attributes.memory_sync_domain = word(0),
+                CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN if word(0) <= 1 => {
+                    attributes.memory_sync_domain = word(0);
+                }
                 _ => return Err(CUDA_ERROR_INVALID_VALUE),
             }
         }
@@ -218,8 +214,7 @@ unsafe fn launch(
     }
     // SAFETY: this function's contract.
     let task = unsafe { task(call, shape, function, pointers) }?;
-    let name = call.name;
-    if let Some(point) = call.enqueue(name, Submission::of(stream, task))? {
+    if let Some(point) = call.submit(Submission::of(stream, task))? {
         call.note_launch(module, point);
     }
     Ok(())
@@ -239,15 +234,10 @@ pub(super) unsafe fn task(
     let context = call.modules[&module].context;
     shape.check(call.functions[&function].max_dynamic_shared)?;
     let sizes = parameters(call, function);
-    if pointers.is_null() && !sizes.is_empty() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    // SAFETY: there is one pointer per parameter.
+    let pointers = unsafe { list(pointers, sizes.len()) }?;
     let mut given = Vec::new();
-    for (index, &size) in sizes.iter().enumerate() {
-        // SAFETY: there is one pointer per parameter.
-        let pointer = unsafe { pointers.add(index) };
-        // SAFETY: one of the pointers, one per parameter.
-        let pointer = unsafe { pointer.read() };
+    for (pointer, &size) in pointers.iter().zip(&sizes) {
         let mut bytes = vec![0; size];
         // SAFETY: it points to as many bytes as the parameter has.
         unsafe { std::ptr::copy_nonoverlapping(pointer.cast(), bytes.as_mut_ptr(), size) };
@@ -288,7 +278,6 @@ fn unknown(call: &mut Call, kernel: &str, sizes: &[usize]) -> CUresult {
     );
     // A program that looks only at the code would not learn the reason.
     eprintln!("cuda-driver-sim: {message}");
-    let name = call.name;
-    call.log.violation(ViolationKind::UnknownKernel, name, message);
+    call.violation(ViolationKind::UnknownKernel, message);
     CUDA_ERROR_NOT_SUPPORTED
 }

@@ -7,7 +7,7 @@ use cuda_sys::*;
 
 use super::jit::{Answers, Options};
 use super::module::{function_of, load_into, text};
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, put, put_if};
 use crate::handle::{Id, pointer};
 use crate::module::library::{Kernel, Library};
 
@@ -51,8 +51,7 @@ entries! {
         }
         for module in modules {
             if let Some(context) = call.modules.get(&module).map(|module| module.context) {
-                let streams = call.streams_of_context(context);
-                call.synchronize(&streams);
+                call.synchronize_context(context);
                 call.unload(module, name);
             }
         }
@@ -126,14 +125,10 @@ entries! {
         let module = module_in(call, id, context)?;
         let found = call.modules[&module].globals.get(&name).copied();
         let (_, start, size) = found.ok_or(CUDA_ERROR_NOT_FOUND)?;
-        if !address.is_null() {
-            // SAFETY: not null, so a place for the address.
-            unsafe { put(address, start) }?;
-        }
-        if !bytes.is_null() {
-            // SAFETY: not null, so a place for the size.
-            unsafe { put(bytes, size) }?;
-        }
+        // SAFETY: the caller passes a place for the address, or null.
+        unsafe { put_if(address, start) };
+        // SAFETY: the caller passes a place for the size, or null.
+        unsafe { put_if(bytes, size) };
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use cuda_sys::*;
 
 use super::jit::{Answers, Options};
 use super::module::text;
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, put, put_if};
 use crate::handle::{Id, pointer};
 use crate::module::link::{Input, Link};
 
@@ -70,11 +70,9 @@ entries! {
         })?;
         // SAFETY: the caller passes a place for the address.
         unsafe { put(image, start.cast()) }?;
-        if bytes.is_null() {
-            return Ok(());
-        }
-        // SAFETY: not null, so a place for the size.
-        unsafe { put(bytes, len) }
+        // SAFETY: the caller passes a place for the size, or null.
+        unsafe { put_if(bytes, len) };
+        Ok(())
     }
 
     cuLinkDestroy(state) |call| {

@@ -1,11 +1,12 @@
 //! Managed memory: treated as pinned memory, since host and devices reach it by one address.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 use std::ops::Range;
 
 use cuda_sys::*;
 
-use super::host::pin;
+use super::host::{HOST_MEMORY, pin};
+use super::virtual_memory::located;
 use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Target, Work};
@@ -15,8 +16,6 @@ use crate::memory::pinned::{Advised, Origin, Subject, allocate};
 
 const CPU: CUdevice = -1;
 const NOWHERE: CUdevice = -2;
-/// The simulated machine has less host memory than this.
-const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
     cuMemAllocManaged(address, bytes, flags) |call| {
@@ -61,7 +60,7 @@ entries! {
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let location = Location::of(&location).place(call);
+        let location = place_of(call, &location);
         prefetch(call, address, bytes, location, stream)
     }
 
@@ -71,7 +70,7 @@ entries! {
         if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let location = Location::of(&location).place(call)?;
+        let location = place_of(call, &location)?;
         note_advice(call, id, &range, Subject::Preferred, location);
         Ok(())
     }
@@ -115,38 +114,19 @@ entries! {
         if !known || !whole || single && stream.addr() <= 2 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let name = call.name;
         let mut submission = Submission::new(id, NodeKind::Empty, Work::Nothing);
         submission.accesses.push(access(block, range, AccessKind::Write));
-        call.enqueue(name, submission).map(drop)
+        call.submit(submission).map(drop)
     }
 }
 
-/// The content of a `CUmemLocation`, whose field names differ between headers.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: c_uint,
-    id: c_int,
-}
-
-const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
-
-impl Location {
-    fn of(location: &CUmemLocation) -> Self {
-        // SAFETY: in every header it is a 32-bit kind and a 32-bit number, maybe in a union; of
-        // this size, as asserted above, and initialised by the caller that passed it.
-        unsafe { (&raw const *location).cast::<Self>().read() }
-    }
-
-    /// The location's device, on a machine with the single node 0.
-    fn place(self, call: &Call) -> Outcome<CUdevice> {
-        match (self.kind, self.id) {
-            // A device, the host, one of its nodes, the closest node.
-            (1, device) => place(call, device),
-            (2, _) | (3, 0) | (4, _) => Ok(CPU),
-            _ => Err(CUDA_ERROR_INVALID_VALUE),
-        }
+/// The device of a location, on a machine with the single node 0.
+fn place_of(call: &Call, location: &CUmemLocation) -> Outcome<CUdevice> {
+    match location.type_ {
+        CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(CPU),
+        // SAFETY: of the union, the location of a node has the number, which came with the type.
+        CU_MEM_LOCATION_TYPE_HOST_NUMA if unsafe { location.__bindgen_anon_1.id } == 0 => Ok(CPU),
+        _ => Ok(located(call, location)? as CUdevice),
     }
 }
 
@@ -161,10 +141,9 @@ fn prefetch(
     let stream = call.stream(stream)?;
     let (id, range) = managed(call, address, bytes)?;
     note_advice(call, id, &range, Subject::Prefetch, location?);
-    let name = call.name;
     let mut submission = Submission::new(stream, NodeKind::Empty, Work::Nothing);
     submission.accesses.push(access(id, range, AccessKind::Read));
-    call.enqueue(name, submission).map(drop)
+    call.submit(submission).map(drop)
 }
 
 fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {

@@ -3,7 +3,7 @@
 use cuda_sys::*;
 
 use super::host::unpin;
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, put, put_if};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Target, Work};
 use crate::graph::node::NodeKind;
@@ -33,8 +33,7 @@ entries! {
         call.forbid_in_capture()?;
         let device = call.contexts[&context].device;
         call.reserve(device, None, bytes)?;
-        let name = call.name;
-        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
         // SAFETY: the caller passes a place for the address.
         unsafe { put(address, start) }
     }
@@ -50,8 +49,7 @@ entries! {
         let bytes = row.checked_mul(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let device = call.contexts[&context].device;
         call.reserve(device, None, bytes)?;
-        let name = call.name;
-        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
         // SAFETY: not null, so the caller passes a place for the pitch.
         unsafe { put(pitch, row) }?;
         // SAFETY: not null, so the caller passes a place for the address.
@@ -73,8 +71,7 @@ entries! {
         // whole device, and cannot rely on it for other devices' work.
         call.check_free(name, block);
         let device = call.space.blocks[&block].device;
-        let streams = call.streams_of_device(device);
-        call.synchronize(&streams);
+        call.synchronize_device(device);
         call.release_block(block, name);
         let block = call.space.blocks.get_mut(&block);
         if let Some(recurring) = block.and_then(|block| block.recurring.as_mut()) {
@@ -112,7 +109,7 @@ entries! {
         let mut submission = Submission::new(stream, NodeKind::Empty, Work::Free { block: id });
         submission.accesses.push(whole(call, id));
         // From here on the block is freed for the program, though not for the device.
-        call.enqueue(name, submission)?;
+        call.submit(submission)?;
         if let Some(block) = call.space.blocks.get_mut(&id) {
             if let Some(recurring) = &mut block.recurring {
                 recurring.is_held = false;
@@ -126,14 +123,10 @@ entries! {
     cuMemGetAddressRange_v2(base, size, address) |call| {
         call.current()?;
         let (start, len) = call.allocation(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
-        if !base.is_null() {
-            // SAFETY: not null, so a place for the address.
-            unsafe { put(base, start) }?;
-        }
-        if !size.is_null() {
-            // SAFETY: not null, so a place for the size.
-            unsafe { put(size, len) }?;
-        }
+        // SAFETY: the caller passes a place for the address, or null.
+        unsafe { put_if(base, start) };
+        // SAFETY: the caller passes a place for the size, or null.
+        unsafe { put_if(size, len) };
         Ok(())
     }
 }
@@ -173,11 +166,10 @@ unsafe fn alloc_async(
         return unsafe { put(address, start) };
     }
     call.reserve(device, Some(pool), bytes)?;
-    let name = call.name;
-    let (id, start) = call.new_block(name, device, Owner::Pool(pool), bytes);
+    let (id, start) = call.allocate(device, Owner::Pool(pool), bytes);
     let mut submission = Submission::new(stream, NodeKind::Empty, Work::Alloc { block: id });
     submission.accesses.push(whole(call, id));
-    call.enqueue(name, submission)?;
+    call.submit(submission)?;
     // SAFETY: the caller's contract.
     unsafe { put(address, start) }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cuda_sys::*;
 
 use super::jit::{Answers, Options};
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, put, put_if};
 use crate::handle::{Id, pointer};
 use crate::memory::place::Owner;
 use crate::module::{Function, Module, ptx};
@@ -40,8 +40,7 @@ entries! {
         // Reported before the wait below hides it.
         call.check_unload(id, name);
         let context = call.modules[&id].context;
-        let streams = call.streams_of_context(context);
-        call.synchronize(&streams);
+        call.synchronize_context(context);
         if let Some(answers) = call.modules.get_mut(&id).and_then(|module| module.answers.take()) {
             // SAFETY: by the contract of loading, buffers and values belong to the driver until the
             // unload.
@@ -86,14 +85,10 @@ entries! {
         let name = unsafe { text(name) }?;
         let found = call.modules[&id].globals.get(&name).copied();
         let (_, start, size) = found.ok_or(CUDA_ERROR_NOT_FOUND)?;
-        if !address.is_null() {
-            // SAFETY: not null, so a place for the address.
-            unsafe { put(address, start) }?;
-        }
-        if !bytes.is_null() {
-            // SAFETY: not null, so a place for the size.
-            unsafe { put(bytes, size) }?;
-        }
+        // SAFETY: the caller passes a place for the address, or null.
+        unsafe { put_if(address, start) };
+        // SAFETY: the caller passes a place for the size, or null.
+        unsafe { put_if(bytes, size) };
         Ok(())
     }
 
@@ -119,7 +114,7 @@ entries! {
             }
             // Cluster attributes.
             CUfunction_attribute(10..=15) => {
-                function.set.insert(attribute.0 as _, value);
+                function.set.insert(attribute.0, value);
             }
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -150,11 +145,9 @@ entries! {
         }
         // SAFETY: the caller passes a place for the offset.
         unsafe { put(offset, at.next_multiple_of(found.clamp(1, 8))) }?;
-        if size.is_null() {
-            return Ok(());
-        }
-        // SAFETY: not null, so a place for the size.
-        unsafe { put(size, found) }
+        // SAFETY: the caller passes a place for the size, or null.
+        unsafe { put_if(size, found) };
+        Ok(())
     }
 }
 
@@ -193,9 +186,7 @@ fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<
         CU_FUNC_ATTRIBUTE_BINARY_VERSION => 90,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.max_dynamic_shared,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => function.carveout,
-        CUfunction_attribute(10..=15) => {
-            function.set.get(&(attribute.0 as _)).copied().unwrap_or(0)
-        }
+        CUfunction_attribute(10..=15) => function.set.get(&attribute.0).copied().unwrap_or(0),
         _ => return None,
     })
 }
@@ -280,11 +271,10 @@ unsafe fn load(
 /// Instantiates a module in the context.
 pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Id {
     let device = call.contexts[&context].device;
-    let name = call.name;
     let id = call.new_id();
     let mut globals = BTreeMap::new();
     for (global, declared) in &ptx.globals {
-        let (block, address) = call.new_block(name, device, Owner::Context(context), declared.size);
+        let (block, address) = call.allocate(device, Owner::Context(context), declared.size);
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.write(0, &declared.initial);
         }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use cuda_sys::*;
 
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, list, put};
 use crate::handle::{Id, pointer};
 use crate::memory::pinned::Origin;
 
@@ -19,15 +19,11 @@ entries! {
         if attributes.is_null() || data.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        for index in 0..count as usize {
-            // SAFETY: the caller passes `count` attributes.
-            let attribute = unsafe { attributes.add(index) };
-            // SAFETY: one of the caller's `count` attributes.
-            let attribute = unsafe { attribute.read() };
-            // SAFETY: the caller passes `count` places.
-            let place = unsafe { data.add(index) };
-            // SAFETY: one of the caller's `count` places.
-            let place = unsafe { place.read() };
+        // SAFETY: the caller passes `count` attributes.
+        let attributes = unsafe { list(attributes, count as usize) }?;
+        // SAFETY: the caller passes `count` places.
+        let places = unsafe { list(data, count as usize) }?;
+        for (&attribute, &place) in attributes.iter().zip(places) {
             let answer = match attribute_of(call, attribute, address) {
                 Ok(answer) => answer,
                 // This form returns zeroes for unknown addresses.
@@ -138,7 +134,7 @@ fn attribute_of(
             let context = found.context.and_then(|id| call.contexts.get(&id));
             Answer::Pointer(pointer(context.map_or(0, |context| context.handle)))
         }
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Word(found.kind.0 as _),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Word(found.kind.0),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Answer::Long(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             Answer::Pointer(found.host.ok_or(CUDA_ERROR_INVALID_VALUE)?)

@@ -1,32 +1,17 @@
 //! Memory pools.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use cuda_sys::*;
 
-use super::virtual_memory::{AccessDesc, Location};
-use crate::call::{Call, Outcome, put};
+use super::virtual_memory::located;
+use crate::call::{Call, Outcome, list, put};
 use crate::descriptor::descriptor;
 use crate::handle::pointer;
 use crate::memory::place::Owner;
 use crate::memory::pool::{Gauge, Pool};
 
-/// The start of `CUmemPoolProps`, as [`Location`]; `max_size` is 0 where an old header reserves it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Props {
-    alloc_type: u32,
-    handle_types: u32,
-    location: Location,
-    win32_security: *const c_void,
-    max_size: usize,
-}
-
-const ALLOCATION_PINNED: u32 = 1;
-const POSIX_FD: u32 = 1;
-const LOCATION_DEVICE: u32 = 1;
-const ACCESS_NONE: u32 = 0;
-const ACCESS_READ_WRITE: u32 = 3;
+const POSIX_FD: u32 = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 
 /// The content of an exported pointer's data.
 #[repr(C)]
@@ -70,23 +55,21 @@ entries! {
 
     cuMemPoolCreate(pool, props) |call| {
         supported(call)?;
-        if pool.is_null() || props.is_null() {
+        // SAFETY: the caller passes properties, or null.
+        let props = unsafe { props.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if pool.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, so the caller passes properties, which begin with these fields.
-        let props = unsafe { props.cast::<Props>().read() };
-        if props.location.kind != LOCATION_DEVICE {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let device = call.device(props.location.id)?;
-        let known = [0, POSIX_FD].contains(&props.handle_types);
-        if props.alloc_type != ALLOCATION_PINNED || !known || !props.win32_security.is_null() {
+        let device = located(call, &props.location)?;
+        let is_pinned = props.allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
+        let known = [0, POSIX_FD].contains(&props.handleTypes.0);
+        if !is_pinned || !known || !props.win32SecurityAttributes.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         call.forbid_in_capture()?;
         let id = call.new_pool(Pool {
-            max_size: props.max_size,
-            handle_types: props.handle_types,
+            max_size: props.maxSize,
+            handle_types: props.handleTypes.0,
             ..Pool::new(device, false)
         });
         // SAFETY: the caller passes a place for the pool.
@@ -159,33 +142,24 @@ entries! {
     cuMemPoolSetAccess(pool, map, count) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
-        if map.is_null() && count > 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
         let owner = call.pools[&id].device;
-        for index in 0..count {
-            // SAFETY: the caller passes `count` descriptions.
-            let desc = unsafe { map.cast::<AccessDesc>().add(index) };
-            // SAFETY: one of the caller's descriptions; `AccessDesc` has the layout that every header gives it.
-            let desc = unsafe { desc.read() };
-            let device = call.device(desc.location.id)?;
+        // SAFETY: the caller passes `count` descriptions.
+        for desc in unsafe { list(map, count) }? {
+            let device = located(call, &desc.location)?;
             let reachable = device == owner || super::peer::reaches(call, device, owner);
-            let valid = matches!(desc.flags, ACCESS_NONE | ACCESS_READ_WRITE);
-            if desc.location.kind != LOCATION_DEVICE || !reachable || !valid {
+            let opens = match desc.flags {
+                CU_MEM_ACCESS_FLAGS_PROT_READWRITE => true,
+                CU_MEM_ACCESS_FLAGS_PROT_NONE if device != owner => false,
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            };
+            if !reachable {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            if device == owner {
-                if desc.flags == ACCESS_NONE {
-                    return Err(CUDA_ERROR_INVALID_VALUE);
-                }
-                continue;
-            }
-            if let Some(pool) = call.pools.get_mut(&id) {
-                if desc.flags == ACCESS_NONE {
-                    pool.access.remove(&device);
-                } else {
-                    pool.access.insert(device);
-                }
+            let Some(pool) = call.pools.get_mut(&id).filter(|_| device != owner) else { continue };
+            if opens {
+                pool.access.insert(device);
+            } else {
+                pool.access.remove(&device);
             }
         }
         Ok(())
@@ -194,18 +168,14 @@ entries! {
     cuMemPoolGetAccess(flags, pool, location) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
-        if location.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: not null, so the caller passes a location, which begins with these fields.
-        let location = unsafe { location.cast::<Location>().read() };
-        if location.kind != LOCATION_DEVICE {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let open = call.pools[&id].is_open_to(call.device(location.id)?);
-        let value = if open { ACCESS_READ_WRITE } else { ACCESS_NONE };
-        // SAFETY: the caller passes a place for the flags, a 32-bit enum.
-        unsafe { put(flags.cast::<u32>(), value) }
+        // SAFETY: the caller passes a location, or null.
+        let location = unsafe { location.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let value = match call.pools[&id].is_open_to(located(call, location)?) {
+            true => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            false => CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        };
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, value) }
     }
 
     cuMemPoolExportToShareableHandle(shareable, pool, kind, flags) |call| {
@@ -272,9 +242,9 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // Only the addresses: writes by another process are not simulated.
-        let (name, device) = (call.name, call.pools[&id].device);
+        let device = call.pools[&id].device;
         let bytes = exported.bytes as usize;
-        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
         // SAFETY: not null, so the caller passes a place for the address.
         unsafe { put(address, start) }
     }

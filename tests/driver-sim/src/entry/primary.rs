@@ -78,8 +78,7 @@ fn reset(call: &mut Call, device: usize) -> Outcome {
     let Some(id) = call.devices[device].primary else {
         return Ok(());
     };
-    let streams = call.streams_of_context(id);
-    call.synchronize(&streams);
+    call.synchronize_context(id);
     call.devices[device].primary = None;
     call.devices[device].retained = 0;
     let name = call.name;

@@ -2,7 +2,7 @@
 
 use cuda_sys::*;
 
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, list, put};
 use crate::descriptor::close;
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
@@ -35,8 +35,7 @@ entries! {
         }
         close(fd);
         let device = call.contexts[&context].device;
-        let name = call.name;
-        let (block, _) = call.new_block(name, device, Owner::Context(context), WIDTH);
+        let (block, _) = call.allocate(device, Owner::Context(context), WIDTH);
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.write(0, &[0; WIDTH]);
         }
@@ -50,9 +49,12 @@ entries! {
 
     cuSignalExternalSemaphoresAsync(semaphores, values, count, stream) |call| {
         let stream = call.stream(stream)?;
-        for index in 0..count as usize {
-            // SAFETY: the caller passes `count` of both.
-            let (semaphore, params) = unsafe { nth(call, semaphores, values, index) }?;
+        // SAFETY: the caller passes `count` semaphores.
+        let semaphores = unsafe { list(semaphores, count as usize) }?;
+        // SAFETY: the caller passes as many parameters.
+        let values = unsafe { list(values, count as usize) }?;
+        for (&semaphore, params) in semaphores.iter().zip(values) {
+            let semaphore = find(call, semaphore)?;
             let value = params.params.fence.value;
             let (dst, is_binary) = place(call, semaphore);
             let value = if is_binary { 1 } else { value };
@@ -63,9 +65,12 @@ entries! {
 
     cuWaitExternalSemaphoresAsync(semaphores, values, count, stream) |call| {
         let stream = call.stream(stream)?;
-        for index in 0..count as usize {
-            // SAFETY: the caller passes `count` of both.
-            let (semaphore, params) = unsafe { nth(call, semaphores, values, index) }?;
+        // SAFETY: the caller passes `count` semaphores.
+        let semaphores = unsafe { list(semaphores, count as usize) }?;
+        // SAFETY: the caller passes as many parameters.
+        let values = unsafe { list(values, count as usize) }?;
+        for (&semaphore, params) in semaphores.iter().zip(values) {
+            let semaphore = find(call, semaphore)?;
             let value = params.params.fence.value;
             let (src, is_binary) = place(call, semaphore);
             let (value, compare) = match is_binary {
@@ -89,7 +94,7 @@ entries! {
         let name = call.name;
         if let Some(stream) = call.user_of(id) {
             let message = format!("a signal or a wait is queued on stream #{stream}");
-            call.log.violation(ViolationKind::UseAfterFree, name, message);
+            call.violation(ViolationKind::UseAfterFree, message);
         }
         if let Some(semaphore) = call.external.semaphores.remove(&id) {
             call.external.semaphore_handles.retire(semaphore.handle);
@@ -97,26 +102,6 @@ entries! {
         }
         Ok(())
     }
-}
-
-/// The semaphore at `index`, and its parameters.
-///
-/// # Safety
-/// There are more than `index` handles, and as many descriptions.
-unsafe fn nth<P: Copy>(
-    call: &mut Call,
-    semaphores: *const CUexternalSemaphore,
-    values: *const P,
-    index: usize,
-) -> Outcome<(Id, P)> {
-    // SAFETY: by the caller's contract.
-    let semaphore = unsafe { semaphores.add(index) };
-    // SAFETY: one of the caller's handles.
-    let semaphore = find(call, unsafe { semaphore.read() })?;
-    // SAFETY: by the caller's contract.
-    let params = unsafe { values.add(index) };
-    // SAFETY: one of the caller's descriptions.
-    Ok((semaphore, unsafe { params.read() }))
 }
 
 fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
@@ -132,7 +117,6 @@ fn place(call: &Call, semaphore: Id) -> (Place, bool) {
 }
 
 fn enqueue(call: &mut Call, stream: Id, kind: NodeKind, work: Work) -> Outcome {
-    let name = call.name;
-    call.enqueue(name, Submission::new(stream, kind, work))?;
+    call.submit(Submission::new(stream, kind, work))?;
     Ok(())
 }

@@ -16,8 +16,6 @@ use crate::handle::{Id, pointer};
 pub(super) const LEAST_PRIORITY: c_int = 0;
 pub(super) const GREATEST_PRIORITY: c_int = -5;
 
-const NON_BLOCKING: c_uint = 1;
-
 entries! {
     cuStreamCreate(stream, flags) |call| {
         // SAFETY: the caller passes a place for the stream.
@@ -62,8 +60,7 @@ entries! {
         call.forbid_in_capture()?;
         if call.streams[&id].kind == StreamKind::Legacy {
             // The legacy stream is ordered after the blocking ones, like its next work.
-            let name = call.name;
-            call.enqueue(name, Submission::new(id, NodeKind::Empty, Work::Nothing))?;
+            call.submit(Submission::new(id, NodeKind::Empty, Work::Nothing))?;
         }
         call.synchronize(&[id]);
         Ok(())
@@ -88,7 +85,7 @@ entries! {
         call.forbid_capturing(id)?;
         let non_blocking = call.streams[&id].kind == StreamKind::NonBlocking;
         // SAFETY: the caller passes a place for the flags.
-        unsafe { put(flags, if non_blocking { NON_BLOCKING } else { 0 }) }
+        unsafe { put(flags, if non_blocking { CU_STREAM_NON_BLOCKING.0 } else { 0 }) }
     }
 
     cuStreamGetPriority(stream, priority) |call| {
@@ -108,8 +105,7 @@ entries! {
         let id = call.stream(stream)?;
         let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let work = Work::Call { function, data: HostPtr(data.cast()) };
-        let name = call.name;
-        call.enqueue(name, Submission::new(id, NodeKind::Host, work))?;
+        call.submit(Submission::new(id, NodeKind::Host, work))?;
         Ok(())
     }
 }
@@ -136,7 +132,7 @@ pub(super) unsafe fn create_in(
     flags: c_uint,
     priority: c_int,
 ) -> Outcome {
-    if stream.is_null() || flags & !NON_BLOCKING != 0 {
+    if stream.is_null() || flags & !CU_STREAM_NON_BLOCKING.0 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // Streams of a green context never block, whatever flags were passed.

@@ -101,7 +101,6 @@ entries! {
 /// # Safety
 /// The fields that the description's type names are set.
 unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outcome {
-    let name = call.name;
     if resource.flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -119,7 +118,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
         CU_RESOURCE_TYPE_LINEAR => {
             // SAFETY: the type says which member of the union the caller wrote.
             let linear = unsafe { resource.res.linear };
-            call.device_place(name, linear.devPtr, linear.sizeInBytes)?;
+            call.device_memory(linear.devPtr, linear.sizeInBytes)?;
             if linear.devPtr % ALIGNMENT == 0 && linear.sizeInBytes > 0 {
                 Ok(())
             } else {
@@ -136,7 +135,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             let row = plane.width.checked_mul(texel * plane.numChannels as usize);
             let rows = plane.pitchInBytes.checked_mul(plane.height - 1);
             let bytes = row.zip(rows).and_then(|(row, rows)| rows.checked_add(row));
-            call.device_place(name, plane.devPtr, bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?)?;
+            call.device_memory(plane.devPtr, bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?)?;
             if plane.devPtr % ALIGNMENT == 0 && plane.pitchInBytes % PITCH_ALIGNMENT == 0 {
                 Ok(())
             } else {

@@ -9,9 +9,6 @@ use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
 use crate::graph::node::NodeKind;
 
-/// A flag of a wait that does not affect the comparison.
-const FLUSH: c_uint = 1 << 30;
-
 entries! {
     cuStreamWriteValue32_v2(stream, address, value, flags) |call| {
         write(call, stream, address, value.into(), 4, flags)
@@ -32,8 +29,7 @@ entries! {
 
 /// The place of a value: drivers refuse memory of pools.
 fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> {
-    let name = call.name;
-    let place = call.device_place(name, address, width)?;
+    let place = call.device_memory(address, width)?;
     let pooled = call.device_block(&place).is_some_and(|block| block.pool.is_some());
     if pooled {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -58,10 +54,9 @@ fn write(
     if flags != 0 || address % width as u64 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let name = call.name;
     let dst = place(call, address, width)?;
     let work = Work::WriteValue { dst, value, width };
-    call.enqueue(name, Submission::new(id, NodeKind::Values, work))?;
+    call.submit(Submission::new(id, NodeKind::Values, work))?;
     Ok(())
 }
 
@@ -74,11 +69,12 @@ fn wait(
     flags: c_uint,
 ) -> Outcome {
     let id = call.stream(stream)?;
-    let compare = match flags & !FLUSH {
-        0 => Compare::Geq,
-        1 => Compare::Eq,
-        2 => Compare::And,
-        3 => Compare::Nor,
+    // A flush does not affect the comparison.
+    let compare = match CUstreamWaitValue_flags(flags & !CU_STREAM_WAIT_VALUE_FLUSH.0) {
+        CU_STREAM_WAIT_VALUE_GEQ => Compare::Geq,
+        CU_STREAM_WAIT_VALUE_EQ => Compare::Eq,
+        CU_STREAM_WAIT_VALUE_AND => Compare::And,
+        CU_STREAM_WAIT_VALUE_NOR => Compare::Nor,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let beyond = width == 8 || matches!(compare, Compare::Nor);
@@ -88,9 +84,8 @@ fn wait(
     if address % width as u64 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let name = call.name;
     let src = place(call, address, width)?;
     let work = Work::WaitValue { src, value, width, compare };
-    call.enqueue(name, Submission::new(id, NodeKind::Values, work))?;
+    call.submit(Submission::new(id, NodeKind::Values, work))?;
     Ok(())
 }

@@ -6,46 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::*;
 
-use crate::call::{Call, Outcome, put};
+use crate::call::{Call, Outcome, list, put};
 use crate::descriptor::{descriptor, file};
 use crate::handle::{Id, pointer};
 use crate::memory::pages::Pages;
 use crate::memory::reservation::{Chunk, GRANULARITY, Physical};
 use crate::report::ViolationKind;
-
-/// The start of `CUmemLocation`, which headers of different versions declare differently.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Location {
-    pub(super) kind: u32,
-    pub(super) id: c_int,
-}
-
-/// `CUmemAllocationProp`, likewise.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Properties {
-    kind: u32,
-    handle_types: u32,
-    location: Location,
-    win32_data: *mut c_void,
-    flags: [u8; 8],
-}
-
-/// `CUmemAccessDesc`, likewise.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct AccessDesc {
-    pub(super) location: Location,
-    pub(super) flags: u32,
-}
-
-const LOCATION_DEVICE: u32 = 1;
-const PINNED: u32 = 1;
-const POSIX_FD: u32 = 1;
-const ACCESS_NONE: u32 = 0;
-const ACCESS_READ: u32 = 1;
-const ACCESS_READ_WRITE: u32 = 3;
 
 entries! {
     cuMemGetAllocationGranularity(granularity, properties, _option) |call| {
@@ -80,7 +46,7 @@ entries! {
 
     cuMemCreate(handle, size, properties, flags) |call| {
         // SAFETY: the caller passes properties.
-        let (device, handle_types, flags_of_memory) = unsafe { properties_of(call, properties) }?;
+        let (device, properties) = unsafe { properties_of(call, properties) }?;
         if size == 0 || size % GRANULARITY != 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -92,8 +58,8 @@ entries! {
             handle: value,
             device,
             size,
-            handle_types,
-            flags: flags_of_memory,
+            handle_types: properties.requestedHandleTypes,
+            flags: properties.allocFlags,
             holders: 1,
             mappings: 0,
             pages: Arc::new(Mutex::new(Pages::new(size))),
@@ -170,17 +136,18 @@ entries! {
         let Some(chunks) = call.chunks_of(id, &range).filter(|chunks| !chunks.is_empty()) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        if map.is_null() || count == 0 {
+        if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        for at in 0..count {
-            // SAFETY: the caller passes `count` descriptions.
-            let desc = unsafe { map.cast::<AccessDesc>().add(at) };
-            // SAFETY: one of the caller's descriptions; `AccessDesc` has the layout that every header gives it.
-            let desc = unsafe { desc.read() };
-            let device = call.device(desc.location.id)?;
-            let known = matches!(desc.flags, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE);
-            if desc.location.kind != LOCATION_DEVICE || !known {
+        // SAFETY: the caller passes `count` descriptions.
+        for desc in unsafe { list(map, count) }? {
+            let device = located(call, &desc.location)?;
+            let known = [
+                CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                CU_MEM_ACCESS_FLAGS_PROT_READ,
+                CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            ];
+            if !known.contains(&desc.flags) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             for &index in &chunks {
@@ -189,12 +156,12 @@ entries! {
                     return Err(CUDA_ERROR_INVALID_DEVICE);
                 }
             }
-            if desc.flags != ACCESS_READ_WRITE {
+            if desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
                 call.check_host_access(name, crate::engine::work::Target::Device(id), range.clone());
             }
             let Some(all) = call.virtual_memory.reservations.get_mut(&id) else { continue };
             for &index in &chunks {
-                if desc.flags == ACCESS_NONE {
+                if desc.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE {
                     all[index].access.remove(&device);
                 } else {
                     all[index].access.insert(device, desc.flags);
@@ -207,38 +174,39 @@ entries! {
     cuMemGetAccess(flags, location, address) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, 1)?;
-        if location.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: not null, so the caller passes a location, which begins with these fields.
-        let location = unsafe { location.cast::<Location>().read() };
-        let device = call.device(location.id)?;
+        // SAFETY: the caller passes a location, or null.
+        let location = unsafe { location.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let device = located(call, location)?;
         let mut chunks = call.virtual_memory.reservations[&id].iter();
         let chunk = chunks.find(|chunk| chunk.range().contains(&start));
         let chunk = chunk.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let value = chunk.access.get(&device).copied().unwrap_or(ACCESS_NONE);
+        let value = chunk.access.get(&device).copied().unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE);
         // SAFETY: the caller passes a place for the number.
-        unsafe { put(flags, c_ulonglong::from(value)) }
+        unsafe { put(flags, c_ulonglong::from(value.0)) }
     }
 
     cuMemGetAllocationPropertiesFromHandle(properties, handle) |call| {
         let id = physical(call, handle)?;
         let physical = &call.virtual_memory.physical[&id];
-        let value = Properties {
-            kind: PINNED,
-            handle_types: physical.handle_types,
-            location: Location { kind: LOCATION_DEVICE, id: physical.device as c_int },
-            win32_data: std::ptr::null_mut(),
-            flags: physical.flags,
+        let value = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: physical.handle_types,
+            location: CUmemLocation {
+                type_: CU_MEM_LOCATION_TYPE_DEVICE,
+                __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: physical.device as c_int },
+            },
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: physical.flags,
         };
-        // SAFETY: the caller passes a place for properties, which have this layout.
-        unsafe { put(properties.cast::<Properties>(), value) }
+        // SAFETY: the caller passes a place for properties.
+        unsafe { put(properties, value) }
     }
 
     cuMemExportToShareableHandle(shareable, handle, kind, flags) |call| {
         let id = physical(call, handle)?;
         let offered = call.virtual_memory.physical[&id].handle_types;
-        if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || offered & POSIX_FD == 0 || flags != 0 {
+        let is_fd = kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        if !is_fd || offered.0 & kind.0 == 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
@@ -264,37 +232,41 @@ entries! {
     }
 }
 
-/// The device, the handle types and the flags in the properties.
+/// The properties of memory, and its device.
 ///
 /// # Safety
-/// `properties` is null or valid for a read.
-unsafe fn properties_of(
+/// `properties` is null or stays valid for the caller's call.
+unsafe fn properties_of<'a>(
     call: &Call,
     properties: *const CUmemAllocationProp,
-) -> Outcome<(usize, u32, [u8; 8])> {
-    if properties.is_null() {
+) -> Outcome<(usize, &'a CUmemAllocationProp)> {
+    // SAFETY: this function's contract.
+    let properties = unsafe { properties.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if properties.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, so valid by this function's contract; every header has this layout.
-    let properties = unsafe { properties.cast::<Properties>().read() };
-    if properties.kind != PINNED || properties.location.kind != LOCATION_DEVICE {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let device = call.device(properties.location.id)?;
-    // The second of the flags is `gpuDirectRDMACapable`.
-    if properties.flags[1] != 0 && device % 2 != 0 {
+    let device = located(call, &properties.location)?;
+    if properties.allocFlags.gpuDirectRDMACapable != 0 && device % 2 != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    Ok((device, properties.handle_types, properties.flags))
+    Ok((device, properties))
+}
+
+/// The device that a location names.
+pub(super) fn located(call: &Call, location: &CUmemLocation) -> Outcome<usize> {
+    if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: of the union, the location of a device has the number, which came with the type.
+    call.device(unsafe { location.__bindgen_anon_1.id })
 }
 
 /// The memory of a handle.
 fn physical(call: &mut Call, handle: CUmemGenericAllocationHandle) -> Outcome<Id> {
     let found = call.virtual_memory.handles.resolve(pointer::<c_void>(handle as usize));
     found.map_err(|_| {
-        let name = call.name;
         let message = format!("there is no physical memory {handle:#x}");
-        call.log.violation(ViolationKind::DanglingHandle, name, message);
+        call.violation(ViolationKind::DanglingHandle, message);
         CUDA_ERROR_INVALID_VALUE
     })
 }

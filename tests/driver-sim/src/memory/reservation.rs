@@ -37,9 +37,9 @@ pub(crate) struct Physical {
     pub(crate) handle: usize,
     pub(crate) device: usize,
     pub(crate) size: usize,
-    pub(crate) handle_types: u32,
+    pub(crate) handle_types: CUmemAllocationHandleType,
     /// `CUmemAllocationProp::allocFlags`.
-    pub(crate) flags: [u8; 8],
+    pub(crate) flags: CUmemAllocationProp_st__bindgen_ty_1,
     /// Handles of the memory: the first and those that were imported or retained.
     pub(crate) holders: usize,
     pub(crate) mappings: usize,
@@ -53,8 +53,8 @@ pub(crate) struct Chunk {
     pub(crate) size: usize,
     pub(crate) physical: Id,
     pub(crate) device: usize,
-    /// Access that devices have: `CUmemAccess_flags`.
-    pub(crate) access: BTreeMap<usize, u32>,
+    /// Access that devices have.
+    pub(crate) access: BTreeMap<usize, CUmemAccess_flags>,
 }
 
 impl VirtualMemory {

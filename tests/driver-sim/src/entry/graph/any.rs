@@ -16,7 +16,7 @@ use crate::handle::Id;
 /// values and batches of copies, which the simulator has no nodes for.
 ///
 /// # Safety
-/// `params` is null or valid, as the function of its kind needs it, and the place is valid for a write.
+/// `params` is null or valid, as the function of its kind needs it.
 pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outcome {
     // SAFETY: this function's contract.
     let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -52,7 +52,7 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
             // SAFETY: the member that the type says.
             let copy = unsafe { &params.memcpy };
             // SAFETY: this function's contract.
-            unsafe { task::copy(call, &copy.copyParams, copy.copyCtx) }?
+            unsafe { task::copy(call, &copy.copyParams, Some(copy.copyCtx)) }?
         }
         CU_GRAPH_NODE_TYPE_MEMSET => {
             // SAFETY: the member that the type says.
@@ -61,7 +61,7 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
                 fill;
             let fill = CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize, width, height };
             // SAFETY: this function's contract.
-            unsafe { task::fill(call, &fill, ctx) }?
+            unsafe { task::fill(call, &fill, Some(ctx)) }?
         }
         CU_GRAPH_NODE_TYPE_HOST => {
             // SAFETY: the member that the type says.
@@ -91,8 +91,7 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
         }
         _ => Task::nothing(),
     };
-    // SAFETY: this function's contract.
-    unsafe { to.add(call, task) }
+    to.add(call, task)
 }
 
 fn conditional(
@@ -101,10 +100,7 @@ fn conditional(
     params: &mut CUDA_CONDITIONAL_NODE_PARAMS,
 ) -> Outcome<Task> {
     needs_context(call)?;
-    let context = match params.ctx.is_null() {
-        true => call.current()?,
-        false => call.context(params.ctx)?,
-    };
+    let context = call.context_or_current(params.ctx)?;
     let outermost = call.outermost(graph);
     let condition = call.graphs.graphs[&outermost].condition(params.handle).cloned();
     let condition = condition.filter(|condition| condition.context == context);

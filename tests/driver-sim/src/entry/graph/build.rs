@@ -2,8 +2,8 @@
 
 use cuda_sys::*;
 
-use super::{any, list, only_default, refuse_memory, task};
-use crate::call::{Call, Outcome, put};
+use super::{any, only_default, refuse_memory, task};
+use crate::call::{Call, Outcome, list, put};
 use crate::engine::kernel::LaunchAttributes;
 use crate::graph::GraphOwner;
 use crate::graph::node::{NodeKind, Task};
@@ -24,8 +24,7 @@ entries! {
     cuGraphAddEmptyNode(node, graph, dependencies, count) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, Task::nothing()) }
+        to.add(call, Task::nothing())
     }
 
     cuGraphAddKernelNode_v2(node, graph, dependencies, count, params) |call| {
@@ -34,8 +33,7 @@ entries! {
         needs_context(call)?;
         // SAFETY: the caller passes a kernel with its parameters.
         let task = unsafe { task::kernel(call, params, LaunchAttributes::default()) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphAddKernelNode(node, graph, dependencies, count, params) |call| {
@@ -46,26 +44,23 @@ entries! {
         let params = unsafe { task::widen(params) }?;
         // SAFETY: they name a kernel with its parameters.
         let task = unsafe { task::kernel(call, &params, LaunchAttributes::default()) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphAddMemcpyNode(node, graph, dependencies, count, params, context) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes a description of memory that stays for each launch.
-        let task = unsafe { task::copy(call, params, context) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        let task = unsafe { task::copy(call, params, Some(context)) }?;
+        to.add(call, task)
     }
 
     cuGraphAddMemsetNode(node, graph, dependencies, count, params, context) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes parameters.
-        let task = unsafe { task::fill(call, params, context) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        let task = unsafe { task::fill(call, params, Some(context)) }?;
+        to.add(call, task)
     }
 
     cuGraphAddHostNode(node, graph, dependencies, count, params) |call| {
@@ -73,16 +68,14 @@ entries! {
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes a function that can be called at each launch.
         let task = unsafe { task::host(call, params) }?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphAddChildGraphNode(node, graph, dependencies, count, child) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::child(call, to.graph, child)?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphChildGraphNodeGetGraph(node, graph) |call| {
@@ -98,24 +91,19 @@ entries! {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::record(call, event)?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphAddEventWaitNode(node, graph, dependencies, count, event) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::wait(call, event)?;
-        // SAFETY: the place of the caller's.
-        unsafe { to.add(call, task) }
+        to.add(call, task)
     }
 
     cuGraphConditionalHandleCreate(handle, graph, context, initial, flags) |call| {
         let graph = call.graph(graph)?;
-        let context = match context.is_null() {
-            true => call.current()?,
-            false => call.context(context)?,
-        };
+        let context = call.context_or_current(context)?;
         if handle.is_null() || flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -128,7 +116,7 @@ entries! {
     cuGraphAddNode(node, graph, dependencies, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        // SAFETY: the caller passes parameters, and the place.
+        // SAFETY: the caller passes parameters.
         unsafe { any::add(call, to, params) }
     }
 
@@ -137,7 +125,7 @@ entries! {
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes as much data, or null.
         unsafe { only_default(data, count) }?;
-        // SAFETY: the caller passes parameters, and the place.
+        // SAFETY: the caller passes parameters.
         unsafe { any::add(call, to, params) }
     }
 
@@ -188,12 +176,14 @@ entries! {
 pub(super) struct New {
     pub(super) graph: Id,
     dependencies: Vec<Id>,
+    // INVARIANT: valid for a write, by the contract of `read`.
     place: *mut CUgraphNode,
 }
 
 impl New {
     /// # Safety
-    /// `dependencies` is null or points to `count` nodes.
+    /// `place` is null or valid for writes during the call, `dependencies` is null or points to
+    /// `count` nodes.
     unsafe fn read(
         call: &mut Call,
         place: *mut CUgraphNode,
@@ -211,11 +201,9 @@ impl New {
         Ok(Self { graph, dependencies, place })
     }
 
-    /// # Safety
-    /// The place is valid for a write.
-    pub(super) unsafe fn add(self, call: &mut Call, task: Task) -> Outcome {
+    pub(super) fn add(self, call: &mut Call, task: Task) -> Outcome {
         let id = call.add_node(self.graph, task, self.dependencies);
-        // SAFETY: this function's contract.
+        // SAFETY: the field's invariant.
         unsafe { put(self.place, pointer(call.graphs.nodes[&id].handle)) }
     }
 }
@@ -224,10 +212,9 @@ impl New {
 /// parameters name a context.
 pub(super) fn needs_context(call: &mut Call) -> Outcome {
     call.current().map(drop).inspect_err(|_| {
-        let message = "without a current context the driver crashes".to_owned();
+        let message = "without a current context the driver crashes";
         eprintln!("cuda-driver-sim: {}: {message}", call.name);
-        let name = call.name;
-        call.log.violation(ViolationKind::Crash, name, message);
+        call.violation(ViolationKind::Crash, message);
     })
 }
 

@@ -14,21 +14,8 @@ pub(super) mod update;
 
 use cuda_sys::*;
 
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Outcome, list};
 use crate::handle::Id;
-
-/// What a caller passes as a pointer and a count.
-///
-/// # Safety
-/// `first` is null, or points to `len` values that stay for the caller's call.
-pub(super) unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
-    match (len, first.is_null()) {
-        (0, _) => Ok(&[]),
-        (_, true) => Err(CUDA_ERROR_INVALID_VALUE),
-        // SAFETY: not null, so valid by this function's contract.
-        (_, false) => Ok(unsafe { std::slice::from_raw_parts(first, len) }),
-    }
-}
 
 /// Refuses edges with data: the simulator knows only whole dependencies.
 ///

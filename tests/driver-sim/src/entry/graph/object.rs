@@ -9,16 +9,13 @@ use crate::engine::work::HostPtr;
 use crate::graph::object::UserObject;
 use crate::handle::{Id, pointer};
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which every object needs.
-const NO_DESTRUCTOR_SYNC: c_uint = 1;
-/// `CU_GRAPH_USER_OBJECT_MOVE`.
-const MOVE: c_uint = 1;
+const MOVE: c_uint = CU_GRAPH_USER_OBJECT_MOVE.0;
 
 entries! {
     cuUserObjectCreate(object, data, destroy, count, flags) |call| {
         let destroy = destroy.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let count = number(count)?;
-        if object.is_null() || flags != NO_DESTRUCTOR_SYNC {
+        if object.is_null() || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let id = call.new_id();

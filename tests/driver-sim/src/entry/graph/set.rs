@@ -4,14 +4,13 @@ use cuda_sys::*;
 
 use super::task;
 use crate::call::{Call, Outcome};
-use crate::engine::kernel::LaunchAttributes;
-use crate::graph::node::{NodeKind, Task};
+use crate::graph::node::Task;
 use crate::handle::Id;
 
 entries! {
     cuGraphKernelNodeSetParams_v2(node, params) |call| {
         let id = call.node(node)?;
-        let attributes = attributes(call, id)?;
+        let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
         // SAFETY: the caller passes a kernel with its parameters.
         let task = unsafe { task::kernel(call, params, attributes) }?;
         change(call, id, task)
@@ -19,7 +18,7 @@ entries! {
 
     cuGraphKernelNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
-        let attributes = attributes(call, id)?;
+        let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
         // SAFETY: the caller passes parameters.
         let params = unsafe { task::widen(params) }?;
         // SAFETY: they name a kernel with its parameters.
@@ -30,14 +29,14 @@ entries! {
     cuGraphMemcpyNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes a description of memory that stays for each launch.
-        let task = unsafe { task::copy_anywhere(call, params) }?;
+        let task = unsafe { task::copy(call, params, None) }?;
         change(call, id, task)
     }
 
     cuGraphMemsetNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes parameters.
-        let task = unsafe { task::fill_anywhere(call, params) }?;
+        let task = unsafe { task::fill(call, params, None) }?;
         change(call, id, task)
     }
 
@@ -46,14 +45,6 @@ entries! {
         // SAFETY: the caller passes a function that can be called at each launch.
         let task = unsafe { task::host(call, params) }?;
         change(call, id, task)
-    }
-}
-
-/// A kernel's attributes, which no parameters change.
-fn attributes(call: &Call, node: Id) -> Outcome<LaunchAttributes> {
-    match &call.graphs.nodes[&node].task.kind {
-        NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }
 

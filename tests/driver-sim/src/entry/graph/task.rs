@@ -36,6 +36,14 @@ pub(super) unsafe fn kernel(
     unsafe { launch::task(call, &shape, function, params.kernelParams) }
 }
 
+/// A kernel's attributes, which no parameters change.
+pub(super) fn attributes(task: &Task) -> Outcome<LaunchAttributes> {
+    match &task.kind {
+        NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 /// The parameters of a kernel in the first form.
 ///
 /// # Safety
@@ -60,30 +68,20 @@ pub(super) unsafe fn widen(
     })
 }
 
+/// A copy in a context, or in the one that the node has.
+///
 /// # Safety
 /// `params` is null or describes a copy. Pageable memory that it names stays for each launch.
 pub(super) unsafe fn copy(
     call: &mut Call,
     params: *const CUDA_MEMCPY3D,
-    context: CUcontext,
+    context: Option<CUcontext>,
 ) -> Outcome<Task> {
     // SAFETY: this function's contract.
     let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    call.context(context)?;
-    plan_copy(call, params)
-}
-
-/// As [`copy`], in the context that the node has.
-///
-/// # Safety
-/// As for [`copy`].
-pub(super) unsafe fn copy_anywhere(call: &mut Call, params: *const CUDA_MEMCPY3D) -> Outcome<Task> {
-    // SAFETY: this function's contract.
-    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    plan_copy(call, params)
-}
-
-fn plan_copy(call: &mut Call, params: &CUDA_MEMCPY3D) -> Outcome<Task> {
+    if let Some(context) = context {
+        call.context(context)?;
+    }
     if [params.WidthInBytes, params.Height, params.Depth].contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -93,35 +91,24 @@ fn plan_copy(call: &mut Call, params: &CUDA_MEMCPY3D) -> Outcome<Task> {
     Ok(Task { call: call.name, kind, work, accesses })
 }
 
+/// A fill on the device of a context, or on that of the memory.
+///
 /// # Safety
 /// `params` is null or valid for a read.
 pub(super) unsafe fn fill(
     call: &mut Call,
     params: *const CUDA_MEMSET_NODE_PARAMS,
-    context: CUcontext,
+    context: Option<CUcontext>,
 ) -> Outcome<Task> {
     // SAFETY: this function's contract.
     let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let context = call.context(context)?;
-    let device = call.contexts[&context].device;
-    plan_fill(call, params, device)
-}
-
-/// As [`fill`](fn@fill), on the device of the memory.
-///
-/// # Safety
-/// As for [`fill`](fn@fill).
-pub(super) unsafe fn fill_anywhere(
-    call: &mut Call,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
-) -> Outcome<Task> {
-    // SAFETY: this function's contract.
-    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let block = call.space.find(params.dst).map(|block| call.space.blocks[&block].device);
-    plan_fill(call, params, block.unwrap_or_default())
-}
-
-fn plan_fill(call: &mut Call, params: &CUDA_MEMSET_NODE_PARAMS, device: usize) -> Outcome<Task> {
+    let device = match context {
+        Some(context) => {
+            let context = call.context(context)?;
+            call.contexts[&context].device
+        }
+        None => call.space.find(params.dst).map_or(0, |block| call.space.blocks[&block].device),
+    };
     let size = params.elementSize as usize;
     let row = params.width.checked_mul(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if ![1, 2, 4].contains(&size)

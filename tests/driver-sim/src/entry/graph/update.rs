@@ -5,7 +5,6 @@ use cuda_sys::*;
 use super::build::needs_context;
 use super::task;
 use crate::call::{Call, Outcome, put};
-use crate::engine::kernel::LaunchAttributes;
 use crate::engine::work::Work;
 use crate::graph::exec::ExecNode;
 use crate::graph::node::{NodeKind, Task};
@@ -32,7 +31,7 @@ entries! {
     cuGraphExecKernelNodeSetParams_v2(exec, node, params) |call| {
         needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
-        let attributes = attributes(step(call, exec, at))?;
+        let attributes = task::attributes(&step(call, exec, at).task)?;
         // SAFETY: the caller passes a kernel with its parameters.
         let task = unsafe { task::kernel(call, params, attributes) }?;
         change(call, exec, at, task)
@@ -41,7 +40,7 @@ entries! {
     cuGraphExecKernelNodeSetParams(exec, node, params) |call| {
         needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
-        let attributes = attributes(step(call, exec, at))?;
+        let attributes = task::attributes(&step(call, exec, at).task)?;
         // SAFETY: the caller passes parameters.
         let params = unsafe { task::widen(params) }?;
         // SAFETY: they name a kernel with its parameters.
@@ -58,7 +57,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes a description of memory that stays for each launch.
-        let task = unsafe { task::copy(call, params, context) }?;
+        let task = unsafe { task::copy(call, params, Some(context)) }?;
         // On driver 580 the source stays on its device.
         let source = |work: &Work| match work.parts().first() {
             Some(Work::Copy { src, .. }) => call.device_block(src).map(|block| block.device),
@@ -73,7 +72,7 @@ entries! {
     cuGraphExecMemsetNodeSetParams(exec, node, params, context) |call| {
         let (exec, at) = place(call, exec, node)?;
         // SAFETY: the caller passes parameters.
-        let task = unsafe { task::fill(call, params, context) }?;
+        let task = unsafe { task::fill(call, params, Some(context)) }?;
         change(call, exec, at, task)
     }
 
@@ -147,14 +146,6 @@ fn switchable(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<
 
 fn step(call: &Call, exec: Id, at: usize) -> &ExecNode {
     &call.graphs.execs[&exec].steps[at]
-}
-
-/// A kernel's attributes, which no parameters change.
-fn attributes(step: &ExecNode) -> Outcome<LaunchAttributes> {
-    match &step.task.kind {
-        NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
 }
 
 /// Replaces what a node of an exec does, from the next launch on.
