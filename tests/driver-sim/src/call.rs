@@ -178,7 +178,12 @@ impl Call {
     }
 
     /// A new block, and its address.
-    pub(crate) fn allocate(&mut self, device: usize, owner: Owner, bytes: usize) -> (Id, u64) {
+    pub(crate) fn allocate(
+        &mut self,
+        device: usize,
+        owner: Owner,
+        bytes: usize,
+    ) -> Outcome<(Id, u64)> {
         let name = self.name;
         self.new_block(name, device, owner, bytes)
     }

@@ -6,9 +6,10 @@ use std::mem;
 use cuda_sys::CUresult;
 
 use crate::engine::clock::Clock;
-use crate::engine::stream::{Stream, StreamKind};
+use crate::engine::stream::{Event, Stream, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::Id;
+use crate::module::link::Link;
 use crate::state::State;
 use crate::table::Table;
 use crate::thread;
@@ -106,12 +107,13 @@ impl State {
             }
             self.bury(stream);
         }
-        let events = self.events.iter().filter(|(_, event)| event.context == id);
-        for event in events.map(|(&event, _)| event).collect::<Vec<_>>() {
-            if let Some(event) = self.events.remove(&event) {
-                self.event_handles.retire(event.handle);
-            }
-        }
+        let of_it = |context: Id, handle: usize| (context == id).then_some(handle);
+        let goes = |event: &Event| of_it(event.context, event.handle);
+        self.event_handles.retire_all(&mut self.events, goes);
+        let goes = |link: &Link| of_it(link.context, link.handle);
+        self.links.handles.retire_all(&mut self.links.states, goes);
+        self.forget_images(id);
+        self.forget_all_imported(id);
         let modules = self.modules.iter();
         let modules = modules.filter(|(_, module)| module.context == id);
         for module in modules.map(|(&module, _)| module).collect::<Vec<_>>() {

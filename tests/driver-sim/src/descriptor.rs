@@ -18,7 +18,7 @@ mod system {
     use super::*;
 
     /// A descriptor of a new file, which has no name.
-    pub(crate) fn descriptor() -> Option<c_int> {
+    pub(crate) fn descriptor() -> Option<(c_int, FileId)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cuda-sim-{}-{number}", std::process::id());
@@ -26,7 +26,8 @@ mod system {
         let file = File::create_new(&path).ok()?;
         // A file that remains is empty.
         let _ = fs::remove_file(&path);
-        Some(file.into_raw_fd())
+        let id = id(&file)?;
+        Some((file.into_raw_fd(), id))
     }
 
     /// The file of a descriptor, if it is open.
@@ -37,6 +38,10 @@ mod system {
         // SAFETY: the file is only queried, which the system refuses if the descriptor is closed,
         // and never closed here.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+        id(&file)
+    }
+
+    fn id(file: &File) -> Option<FileId> {
         let metadata = file.metadata().ok()?;
         Some(FileId(metadata.dev(), metadata.ino()))
     }
@@ -52,7 +57,7 @@ mod system {
 mod system {
     use super::*;
 
-    pub(crate) fn descriptor() -> Option<c_int> {
+    pub(crate) fn descriptor() -> Option<(c_int, FileId)> {
         None
     }
 

@@ -1,5 +1,7 @@
 //! Opaque handles: small integers cast to pointers, recycled as early as possible.
 
+use crate::table::Table;
+
 /// Identity of an object; never reused, unlike its handle.
 pub(crate) type Id = u64;
 
@@ -46,6 +48,21 @@ impl Handles {
         if retired.is_some() {
             self.free.push(value);
         }
+    }
+
+    /// Removes the rows for which `goes` returns their handle, and retires that.
+    pub(crate) fn retire_all<T>(
+        &mut self,
+        rows: &mut Table<T>,
+        goes: impl Fn(&T) -> Option<usize>,
+    ) {
+        rows.retain(|_, row| match goes(row) {
+            Some(handle) => {
+                self.retire(handle);
+                false
+            }
+            None => true,
+        });
     }
 
     /// The index of a value in `issued`, if it was issued.

@@ -5,7 +5,6 @@ use crate::engine::stream::StreamKind;
 use crate::engine::work::Work;
 use crate::graph::GraphOwner;
 use crate::handle::Id;
-use crate::memory::block::Block;
 use crate::memory::pinned::Origin;
 use crate::report::{Leak, LeakKind};
 use crate::state::State;
@@ -99,19 +98,14 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             leak(id, LeakKind::Device, block.address, block.size, block.call);
         }
     }
-    let held = |block| state.space.blocks.get(&block).is_some_and(Block::is_held);
     let images = &state.images;
     for (&id, array) in images.arrays.from(baseline) {
-        // What was destroyed with its context is no leak.
-        if !array.is_level && held(array.block) {
+        if !array.is_level {
             leak(id, LeakKind::Array, array.handle as u64, 0, "cuArray3DCreate");
         }
     }
     for (&id, mipmap) in images.mipmaps.from(baseline) {
-        if held(mipmap.block) {
-            let handle = mipmap.handle as u64;
-            leak(id, LeakKind::Array, handle, 0, "cuMipmappedArrayCreate");
-        }
+        leak(id, LeakKind::Array, mipmap.handle as u64, 0, "cuMipmappedArrayCreate");
     }
     for (&id, object) in images.objects.from(baseline) {
         let call = if object.kind == LeakKind::Texture {

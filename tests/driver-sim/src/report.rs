@@ -33,6 +33,9 @@ pub enum ViolationKind {
     /// A call for which a stream's queue had no room: where nothing makes the stream go on, a real
     /// driver never returns.
     QueueFull,
+    /// A loop of a graph that goes round so often that it is taken for one that never ends: a launch of it on a
+    /// real device would not.
+    EndlessLoop,
     /// A panic in the closure of a kernel.
     KernelPanic,
     /// The closure of a kernel that uses memory otherwise than it is declared to.

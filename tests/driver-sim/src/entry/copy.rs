@@ -147,7 +147,7 @@ fn copy_peer(
 }
 
 /// Refuses memory of another device than that of the context which the call names for it.
-fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
+pub(super) fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
     let (named, device) = (call.contexts[&context].device, call.device_of(place));
     if device.is_none_or(|device| device == named) {
         return Ok(());

@@ -2,11 +2,12 @@
 
 use cuda_sys::*;
 
-use super::copy::{admit, finish, refuse_peer, stage};
+use super::copy::{admit, finish, refuse_peer, require_of, stage};
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Place, Work};
 use crate::graph::node::{CopyParams, NodeKind};
+use crate::handle::Id;
 
 entries! {
     cuMemcpy2DAsync_v2(copy, stream) |call| {
@@ -20,7 +21,7 @@ entries! {
             srcDevice: copy.srcDevice,
             srcArray: copy.srcArray,
             srcPitch: copy.srcPitch,
-            srcHeight: copy.Height + copy.srcY,
+            srcHeight: copy.Height.saturating_add(copy.srcY),
             dstXInBytes: copy.dstXInBytes,
             dstY: copy.dstY,
             dstMemoryType: copy.dstMemoryType,
@@ -28,28 +29,32 @@ entries! {
             dstDevice: copy.dstDevice,
             dstArray: copy.dstArray,
             dstPitch: copy.dstPitch,
-            dstHeight: copy.Height + copy.dstY,
+            dstHeight: copy.Height.saturating_add(copy.dstY),
             WidthInBytes: copy.WidthInBytes,
             Height: copy.Height,
             Depth: 1,
             ..Default::default()
         };
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, &copy, Devices::One, stream) }
+        unsafe { rows(call, &copy, None, stream) }
     }
 
     cuMemcpy3DAsync_v2(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, copy, Devices::One, stream) }
+        unsafe { rows(call, copy, None, stream) }
     }
 
     cuMemcpy3DPeerAsync(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        call.context(copy.srcContext)?;
-        call.context(copy.dstContext)?;
+        // "Ignored" where the end is an array.
+        let mut named = |kind, context| {
+            (kind != CU_MEMORYTYPE_ARRAY).then(|| call.context(context)).transpose()
+        };
+        let source = named(copy.srcMemoryType, copy.srcContext)?;
+        let contexts = [source, named(copy.dstMemoryType, copy.dstContext)?];
         refuse_peer(call, stream)?;
         let copy = CUDA_MEMCPY3D {
             srcXInBytes: copy.srcXInBytes,
@@ -76,15 +81,8 @@ entries! {
             ..Default::default()
         };
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, &copy, Devices::Named, stream) }
+        unsafe { rows(call, &copy, Some(contexts), stream) }
     }
-}
-
-/// Whether the call names the devices of its memory.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Devices {
-    One,
-    Named,
 }
 
 struct Side {
@@ -104,11 +102,12 @@ const MAX_PITCH: usize = i32::MAX as usize;
 impl Side {
     fn check(&self, call: &mut Call, [width, height, depth]: [usize; 3]) -> Outcome {
         let [x, y, z] = self.at;
+        let end = [x.saturating_add(width), y.saturating_add(height), z.saturating_add(depth)];
         if self.kind == CU_MEMORYTYPE_ARRAY {
-            return call.check_texels(self.array, self.at, [x + width, y + height, z + depth]);
+            return call.check_texels(self.array, self.at, end);
         }
-        let rows = depth <= 1 || y + height <= self.slice_height;
-        if x + width <= self.pitch && self.pitch <= MAX_PITCH && rows {
+        let rows = depth <= 1 || end[1] <= self.slice_height;
+        if end[0] <= self.pitch && self.pitch <= MAX_PITCH && rows {
             Ok(())
         } else {
             Err(CUDA_ERROR_INVALID_VALUE)
@@ -121,11 +120,18 @@ impl Side {
         if self.kind == CU_MEMORYTYPE_ARRAY {
             return call.texel_place(self.array, [x, first + y, slice + z]);
         }
-        let offset = ((z + slice) * self.slice_height + first + y) * self.pitch + x;
+        // Where it saturates, its end is no address.
+        let rows = z.saturating_add(slice).saturating_mul(self.slice_height);
+        let rows = rows.saturating_add(first).saturating_add(y);
+        let offset = rows.saturating_mul(self.pitch).saturating_add(x);
+        let is_host = self.kind == CU_MEMORYTYPE_HOST;
+        let base = if is_host { self.host.addr() } else { self.device as usize };
+        let start = base.checked_add(offset).filter(|start| start.checked_add(width).is_some());
+        let start = start.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         match self.kind {
             CU_MEMORYTYPE_HOST => call.host_memory(self.host.wrapping_add(offset), width),
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => {
-                call.device_memory(self.device + offset as u64, width)
+                call.device_memory(start as CUdeviceptr, width)
             }
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -163,11 +169,14 @@ pub(super) struct Rows {
     pub(super) to_pageable: bool,
 }
 
+/// The contexts that a call names for source and destination, where these are no arrays.
+type Named = [Option<Id>; 2];
+
 /// The rows of a copy that is not empty. Pageable memory is read when the copy runs.
 pub(super) fn plan(
     call: &mut Call,
     copy: &CUDA_MEMCPY3D,
-    devices: Devices,
+    contexts: Option<Named>,
     stream: Option<CUstream>,
 ) -> Outcome<Rows> {
     let size = [copy.WidthInBytes, copy.Height, copy.Depth];
@@ -180,8 +189,14 @@ pub(super) fn plan(
         let src = source.row(call, y, z, width)?;
         let dst = destination.row(call, y, z, width)?;
         rows.to_pageable |= matches!(dst, Place::Pageable(_));
-        if y == 0 && z == 0 && devices == Devices::One {
-            admit(call, stream, &[&dst, &src])?;
+        match contexts {
+            None if y == 0 && z == 0 => admit(call, stream, &[&dst, &src])?,
+            None => {}
+            Some(contexts) => {
+                for (context, place) in contexts.into_iter().zip([&src, &dst]) {
+                    context.map_or(Ok(()), |context| require_of(call, context, place))?;
+                }
+            }
         }
         rows.accesses.extend(src.access(width, AccessKind::Read));
         rows.accesses.extend(dst.access(width, AccessKind::Write));
@@ -195,14 +210,14 @@ pub(super) fn plan(
 unsafe fn rows(
     call: &mut Call,
     copy: &CUDA_MEMCPY3D,
-    devices: Devices,
+    contexts: Option<Named>,
     stream: CUstream,
 ) -> Outcome {
     let home = call.stream(stream)?;
     if [copy.WidthInBytes, copy.Height, copy.Depth].contains(&0) {
         return Ok(());
     }
-    let mut rows = plan(call, copy, devices, Some(stream))?;
+    let mut rows = plan(call, copy, contexts, Some(stream))?;
     for work in &mut rows.works {
         if let Work::Copy { src, bytes, .. } = work {
             // SAFETY: this function's contract.

@@ -30,13 +30,13 @@ entries! {
         unsafe { put(version, VERSION) }
     }
 
-    cuGetProcAddress(symbol, found, _version, _flags) |_| {
+    cuGetProcAddress(symbol, found, _version, _flags) |call| {
         if symbol.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, so the caller passes a string that ends in NUL.
         let symbol = unsafe { CStr::from_ptr(symbol) };
-        let address = super::resolve(symbol, &[]).cast_mut();
+        let address = super::resolve(symbol, &call.config.missing).cast_mut();
         // SAFETY: the caller passes a place for the address.
         unsafe { put(found, address) }?;
         if address.is_null() { Err(CUDA_ERROR_NOT_FOUND) } else { Ok(()) }

@@ -42,7 +42,8 @@ entries! {
         close(fd);
         let id = call.new_id();
         let value = call.external.handles.issue(id);
-        let imported = Imported { handle: value, size, physical, pages, mapped: Vec::new() };
+        let mapped = Vec::new();
+        let imported = Imported { handle: value, context, size, physical, pages, mapped };
         call.external.imported.insert(id, imported);
         // SAFETY: not null, so a place for the handle.
         unsafe { put(memory, pointer(value)) }
@@ -66,7 +67,7 @@ entries! {
         let (from, size) = (part.offset as usize, part.size as usize);
         let pages = Arc::clone(&imported.pages);
         let device = call.contexts[&context].device;
-        let (block, start) = call.allocate(device, Owner::Context(context), size);
+        let (block, start) = call.allocate(device, Owner::Context(context), size)?;
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.show(from, size, pages);
         }
@@ -84,14 +85,7 @@ entries! {
             let message = format!("{address:#x} is still mapped from it");
             call.violation(ViolationKind::UseAfterFree, message);
         }
-        let Some(imported) = call.external.imported.remove(&id) else {
-            return Ok(());
-        };
-        call.external.handles.retire(imported.handle);
-        if let Some(physical) = call.virtual_memory.physical.get_mut(&imported.physical) {
-            physical.mappings -= 1;
-        }
-        call.settle_physical(imported.physical);
+        call.forget_imported(id);
         Ok(())
     }
 }

@@ -96,7 +96,8 @@ pub(super) fn plan(
     let bytes = count.checked_mul(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let (mut works, mut accesses) = (Vec::new(), Vec::new());
     for y in 0..params.height {
-        let dst = call.device_memory(params.dst + (y * params.pitch) as u64, bytes)?;
+        let start = params.dst.checked_add(y.saturating_mul(params.pitch) as u64);
+        let dst = call.device_memory(start.ok_or(CUDA_ERROR_INVALID_VALUE)?, bytes)?;
         if call.device_block(&dst).is_some_and(|block| block.device != device) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

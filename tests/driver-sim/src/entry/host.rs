@@ -49,7 +49,8 @@ entries! {
 
     cuMemHostRegister_v2(pointer, bytes, flags) |call| {
         let context = call.current()?;
-        if pointer.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
+        let is_range = bytes > 0 && pointer.addr().checked_add(bytes).is_some();
+        if pointer.is_null() || !is_range || flags & !REGISTER_FLAGS != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         call.forbid_in_capture()?;

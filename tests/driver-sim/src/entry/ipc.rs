@@ -51,7 +51,7 @@ entries! {
         }
         let device = call.contexts[&context].device;
         let bytes = handle.bytes as usize;
-        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes)?;
         // SAFETY: not null, so the caller passes a place for the address.
         unsafe { put(address, start) }
     }

@@ -4,13 +4,14 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use cuda_sys::*;
 
-use super::module::{OPT_IN, parameters};
+use super::module::{OPT_IN, entry};
 use crate::call::{Call, Outcome, list, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::kernel::{Arguments, LaunchAttributes};
 use crate::engine::work::Work;
 use crate::graph::node::{KernelLaunch, NodeKind, Task};
 use crate::handle::Id;
+use crate::module::ptx::Parameter;
 use crate::report::ViolationKind;
 
 entries! {
@@ -233,11 +234,11 @@ pub(super) unsafe fn task(
     let module = call.functions[&function].module;
     let context = call.modules[&module].context;
     shape.check(call.functions[&function].max_dynamic_shared)?;
-    let sizes = parameters(call, function);
+    let parameters = &entry(call, function).parameters;
     // SAFETY: there is one pointer per parameter.
-    let pointers = unsafe { list(pointers, sizes.len()) }?;
+    let pointers = unsafe { list(pointers, parameters.len()) }?;
     let mut given = Vec::new();
-    for (pointer, &size) in pointers.iter().zip(&sizes) {
+    for (pointer, &Parameter { size, .. }) in pointers.iter().zip(parameters) {
         let mut bytes = vec![0; size];
         // SAFETY: it points to as many bytes as the parameter has.
         unsafe { std::ptr::copy_nonoverlapping(pointer.cast(), bytes.as_mut_ptr(), size) };
@@ -263,15 +264,16 @@ pub(super) unsafe fn task(
             Work::Kernel { run }
         }
         // Its text shows that it does nothing.
-        None if call.modules[&module].ptx.kernels[&kernel].is_empty => Work::Nothing,
-        None => return Err(unknown(call, &kernel, &sizes)),
+        None if entry(call, function).is_empty => Work::Nothing,
+        None => return Err(unknown(call, &kernel, &arguments)),
     };
     let launch = KernelLaunch { module, function, arguments, pointers: Vec::new() };
     Ok(Task { call: name, kind: NodeKind::Kernel(launch), work, accesses })
 }
 
 /// Reports a launch whose effect the simulator cannot know.
-fn unknown(call: &mut Call, kernel: &str, sizes: &[usize]) -> CUresult {
+fn unknown(call: &mut Call, kernel: &str, arguments: &Arguments) -> CUresult {
+    let sizes: Vec<usize> = arguments.parameters.iter().map(Vec::len).collect();
     let message = format!(
         "the simulated driver does not execute PTX: register what the kernel `{kernel}`, with parameters \
          of {sizes:?} bytes, does with `cuda_sim::kernels!` or `register_kernel` before it is launched"

@@ -167,7 +167,7 @@ fn module_in(call: &mut Call, library: Id, context: Id) -> Outcome<Id> {
     }
     call.forbid_in_capture()?;
     let ptx = call.libraries.loaded[&library].ptx.clone();
-    let module = load_into(call, context, ptx);
+    let module = load_into(call, context, ptx)?;
     if let Some(library) = call.libraries.loaded.get_mut(&library) {
         library.modules.insert(context, module);
     }

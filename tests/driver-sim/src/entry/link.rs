@@ -14,7 +14,7 @@ const DEVICE_RUNTIME: &str = ".version 7.0\n.target sm_70\n.visible .func \
 
 entries! {
     cuLinkCreate_v2(count, keys, values, state) |call| {
-        call.current()?;
+        let context = call.current()?;
         if state.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -23,7 +23,7 @@ entries! {
         let answers = Answers::kept(options, values);
         let id = call.new_id();
         let handle = call.links.handles.issue(id);
-        let link = Link { handle, answers, inputs: Vec::new(), image: Vec::new() };
+        let link = Link { handle, context, answers, inputs: Vec::new(), image: Vec::new() };
         call.links.states.insert(id, link);
         // SAFETY: not null, so a place for the state.
         unsafe { put(state, pointer(handle)) }

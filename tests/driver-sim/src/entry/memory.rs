@@ -33,7 +33,7 @@ entries! {
         call.forbid_in_capture()?;
         let device = call.contexts[&context].device;
         call.reserve(device, None, bytes)?;
-        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes)?;
         // SAFETY: the caller passes a place for the address.
         unsafe { put(address, start) }
     }
@@ -49,7 +49,7 @@ entries! {
         let bytes = row.checked_mul(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let device = call.contexts[&context].device;
         call.reserve(device, None, bytes)?;
-        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes)?;
         // SAFETY: not null, so the caller passes a place for the pitch.
         unsafe { put(pitch, row) }?;
         // SAFETY: not null, so the caller passes a place for the address.
@@ -159,14 +159,14 @@ unsafe fn alloc_async(
             return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
         let name = call.name;
-        let (id, start) = call.new_recurring(name, device, bytes);
+        let (id, start) = call.new_recurring(name, device, bytes)?;
         let task = call.memory_task(name, NodeKind::Alloc(id), id);
         call.capture_task(capture, stream, task);
         // SAFETY: the caller's contract.
         return unsafe { put(address, start) };
     }
     call.reserve(device, Some(pool), bytes)?;
-    let (id, start) = call.allocate(device, Owner::Pool(pool), bytes);
+    let (id, start) = call.allocate(device, Owner::Pool(pool), bytes)?;
     let mut submission = Submission::new(stream, NodeKind::Empty, Work::Alloc { block: id });
     submission.accesses.push(whole(call, id));
     call.submit(submission)?;

@@ -137,16 +137,12 @@ entries! {
 
     cuFuncGetParamInfo(function, index, offset, size) |call| {
         let id = call.function(function)?;
-        let sizes = parameters(call, id);
-        let found = *sizes.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let mut at: usize = 0;
-        for &size in &sizes[..index] {
-            at = at.next_multiple_of(size.clamp(1, 8)) + size;
-        }
+        let parameters = &entry(call, id).parameters;
+        let found = *parameters.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes a place for the offset.
-        unsafe { put(offset, at.next_multiple_of(found.clamp(1, 8))) }?;
+        unsafe { put(offset, found.start) }?;
         // SAFETY: the caller passes a place for the size, or null.
-        unsafe { put_if(size, found) };
+        unsafe { put_if(size, found.size) };
         Ok(())
     }
 }
@@ -167,10 +163,10 @@ impl Call {
     }
 }
 
-/// Sizes of a kernel's parameters.
-pub(super) fn parameters(call: &Call, function: Id) -> Vec<usize> {
+/// What a kernel's text declares.
+pub(super) fn entry(call: &Call, function: Id) -> &ptx::Entry {
     let function = &call.functions[&function];
-    call.modules[&function.module].ptx.kernels[&function.name].parameters.clone()
+    &call.modules[&function.module].ptx.kernels[&function.name]
 }
 
 fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<c_int> {
@@ -262,23 +258,26 @@ unsafe fn load(
     }
     // SAFETY: null, or an image, by the caller's contract.
     let ptx = unsafe { options.compile(image) }?;
-    let id = load_into(call, context, ptx);
+    let id = load_into(call, context, ptx)?;
     // SAFETY: not null, so a place for the module.
     unsafe { put(module, pointer(call.modules[&id].handle)) }?;
     Ok(id)
 }
 
 /// Instantiates a module in the context.
-pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Id {
+pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Outcome<Id> {
     let device = call.contexts[&context].device;
+    let bytes = ptx.globals.values().fold(0_usize, |all, it| all.saturating_add(it.size));
+    call.reserve(device, None, bytes)?;
     let id = call.new_id();
     let mut globals = BTreeMap::new();
     for (global, declared) in &ptx.globals {
-        let (block, address) = call.allocate(device, Owner::Context(context), declared.size);
+        let (size, owner) = (declared.size, Owner::Context(context));
+        let (block, address) = call.allocate(device, owner, size)?;
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.write(0, &declared.initial);
         }
-        globals.insert(global.clone(), (block, address, declared.size));
+        globals.insert(global.clone(), (block, address, size));
     }
     let handle = call.module_handles.issue(id);
     call.modules.insert(
@@ -294,5 +293,5 @@ pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Id 
             answers: None,
         },
     );
-    id
+    Ok(id)
 }

@@ -6,7 +6,7 @@ use cuda_sys::*;
 
 use super::virtual_memory::located;
 use crate::call::{Call, Outcome, list, put};
-use crate::descriptor::descriptor;
+use crate::descriptor::{descriptor, file};
 use crate::handle::pointer;
 use crate::memory::place::Owner;
 use crate::memory::pool::{Gauge, Pool};
@@ -184,21 +184,21 @@ entries! {
         if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || offered & POSIX_FD == 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
+        let (fd, file) = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
         for pool in call.pools.values_mut() {
-            // The descriptor's number may have been used before and closed.
-            pool.exported.retain(|&old| old != fd);
+            // Systems number a new file as one that is gone.
+            pool.exported.retain(|&old| old != file);
         }
         if let Some(pool) = call.pools.get_mut(&id) {
-            pool.exported.push(fd);
+            pool.exported.push(file);
         }
         // SAFETY: the caller passes a place for an int.
         unsafe { put(shareable.cast::<c_int>(), fd) }
     }
 
     cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags) |call| {
-        let fd = shareable.addr() as i32;
-        let source = call.pools.values().find(|pool| pool.exported.contains(&fd));
+        let file = file(shareable.addr() as c_int).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let source = call.pools.values().find(|pool| pool.exported.contains(&file));
         let device = source.map(|pool| pool.device);
         let (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Some(device), 0) = (kind, device, flags)
         else {
@@ -244,7 +244,7 @@ entries! {
         // Only the addresses: writes by another process are not simulated.
         let device = call.pools[&id].device;
         let bytes = exported.bytes as usize;
-        let (_, start) = call.allocate(device, Owner::Context(context), bytes);
+        let (_, start) = call.allocate(device, Owner::Context(context), bytes)?;
         // SAFETY: not null, so the caller passes a place for the address.
         unsafe { put(address, start) }
     }

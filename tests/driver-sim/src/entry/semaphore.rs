@@ -35,7 +35,7 @@ entries! {
         }
         close(fd);
         let device = call.contexts[&context].device;
-        let (block, _) = call.allocate(device, Owner::Context(context), WIDTH);
+        let (block, _) = call.allocate(device, Owner::Context(context), WIDTH)?;
         if let Some(block) = call.space.blocks.get_mut(&block) {
             block.pages.write(0, &[0; WIDTH]);
         }

@@ -35,7 +35,7 @@ entries! {
         let texture = unsafe { bytes(&raw const texture) };
         // SAFETY: not null where it is read, so the caller passes a view.
         let view = (!view.is_null()).then(|| unsafe { bytes(view) });
-        let handle = new_object(call, LeakKind::Texture, resource, texture, view);
+        let handle = new_object(call, LeakKind::Texture, resource, texture, view)?;
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(object, handle as u64) }
     }
@@ -81,7 +81,7 @@ entries! {
         }
         // SAFETY: not null, or the call would have failed; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
-        let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None);
+        let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None)?;
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(object, handle as u64) }
     }
@@ -152,12 +152,12 @@ fn new_object(
     resource: Box<[u8]>,
     texture: Box<[u8]>,
     view: Option<Box<[u8]>>,
-) -> usize {
-    let id = call.new_id();
+) -> Outcome<usize> {
+    let (context, id) = (call.current()?, call.new_id());
     let handle = call.images.object_handles.issue(id);
-    let object = Object { handle, kind, resource, texture, view };
+    let object = Object { handle, context, kind, resource, texture, view };
     call.images.objects.insert(id, object);
-    handle
+    Ok(handle)
 }
 
 fn find(call: &mut Call, object: u64, kind: LeakKind) -> Outcome<Id> {

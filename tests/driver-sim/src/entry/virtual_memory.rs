@@ -209,8 +209,7 @@ entries! {
         if !is_fd || offered.0 & kind.0 == 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
-        let file = file(fd).ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
+        let (fd, file) = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
         call.virtual_memory.exported.insert(file, id);
         // SAFETY: the caller passes a place for an int.
         unsafe { put(shareable.cast::<c_int>(), fd) }
@@ -221,10 +220,13 @@ entries! {
         let known = file.and_then(|file| call.virtual_memory.exported.get(&file).copied());
         let known = known.filter(|_| kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         let id = known.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let Some(physical) = call.virtual_memory.physical.get_mut(&id) else {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        };
+        let memory = &mut call.virtual_memory;
         // Memory that only a descriptor holds is released here, unlike in a real process.
+        let physical = memory.physical.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if physical.holders == 0 {
+            // Its mappings alone hold it, and its handle may be that of other memory.
+            physical.handle = memory.handles.issue(id);
+        }
         physical.holders += 1;
         let value = physical.handle;
         // SAFETY: the caller passes a place for the handle.

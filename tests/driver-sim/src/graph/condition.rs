@@ -253,7 +253,7 @@ impl State {
         };
         if rounds.done > MOST_ROUNDS {
             let message = format!("a loop went round {MOST_ROUNDS} times");
-            self.log.violation(ViolationKind::QueueFull, op.call, message);
+            self.log.violation(ViolationKind::EndlessLoop, op.call, message);
             return false;
         }
         let (steps, clock) = (rounds.bodies[body].clone(), rounds.clock.clone());

@@ -29,6 +29,7 @@ pub(crate) struct Semaphore {
 #[derive(Debug)]
 pub(crate) struct Imported {
     pub(crate) handle: usize,
+    pub(crate) context: Id,
     pub(crate) size: usize,
     pub(crate) physical: Id,
     pub(crate) pages: Arc<Mutex<Pages>>,
@@ -66,6 +67,33 @@ impl State {
         let mut streams = self.streams.from(0);
         let found = streams.find(|(_, stream)| stream.queue.iter().any(uses));
         found.map(|(&id, _)| id)
+    }
+
+    /// Ends imported memory. What is mapped from it stays until it is freed.
+    pub(crate) fn forget_imported(&mut self, id: Id) {
+        let Some(imported) = self.external.imported.remove(&id) else {
+            return;
+        };
+        self.external.handles.retire(imported.handle);
+        if let Some(physical) = self.virtual_memory.physical.get_mut(&imported.physical) {
+            physical.mappings -= 1;
+        }
+        self.settle_physical(imported.physical);
+    }
+
+    /// Ends what was imported in a context. The values of its semaphores are part of its memory.
+    pub(crate) fn forget_all_imported(&mut self, context: Id) {
+        let imported = self.external.imported.iter();
+        let imported = imported.filter(|(_, imported)| imported.context == context);
+        for memory in imported.map(|(&memory, _)| memory).collect::<Vec<_>>() {
+            self.forget_imported(memory);
+        }
+        let Self { external, space, .. } = self;
+        external.semaphore_handles.retire_all(&mut external.semaphores, |semaphore| {
+            let block = space.blocks.get(&semaphore.block);
+            let goes = block.is_some_and(|block| block.context == Some(context));
+            goes.then_some(semaphore.handle)
+        });
     }
 
     /// The address of a block that is still mapped from the memory.

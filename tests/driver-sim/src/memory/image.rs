@@ -5,16 +5,12 @@
 
 use cuda_sys::*;
 
-use crate::engine::order::History;
 use crate::engine::work::{Place, Target};
 use crate::handle::{Handles, Id, pointer};
-use crate::memory::block::{Block, Phase};
-use crate::memory::pages::Pages;
+use crate::memory::place::Owner;
 use crate::report::{LeakKind, ViolationKind};
 use crate::state::State;
 use crate::table::Table;
-
-const ALIGNMENT: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Images {
@@ -61,6 +57,7 @@ pub(crate) struct Descriptor {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) handle: usize,
+    pub(crate) context: Id,
     pub(crate) kind: LeakKind,
     pub(crate) resource: Box<[u8]>,
     pub(crate) texture: Box<[u8]>,
@@ -177,24 +174,7 @@ impl State {
     ) -> Result<Id, CUresult> {
         let device = self.contexts[&context].device;
         self.reserve(device, None, bytes)?;
-        let address = self.space.place_aligned(device, bytes, ALIGNMENT);
-        let address = address.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.devices[device].allocated += bytes;
-        let id = self.new_id();
-        let block = Block {
-            address,
-            size: bytes,
-            device,
-            context: Some(context),
-            pool: None,
-            phase: Phase::Live,
-            exists: true,
-            pages: Pages::new(bytes),
-            history: History::default(),
-            recurring: None,
-            call,
-        };
-        self.space.insert(id, block);
+        let (id, _) = self.new_block(call, device, Owner::Context(context), bytes)?;
         Ok(id)
     }
 
@@ -252,6 +232,20 @@ impl State {
         if let Some(array) = self.images.arrays.remove(&id) {
             self.images.array_handles.retire(array.handle);
         }
+    }
+
+    /// Ends the arrays, textures and surfaces of a context. Their blocks are part of its memory.
+    pub(crate) fn forget_images(&mut self, context: Id) {
+        let Self { images, space, .. } = self;
+        let of_it = |block: Id, handle| {
+            let block = space.blocks.get(&block);
+            block.is_some_and(|block| block.context == Some(context)).then_some(handle)
+        };
+        let Images { arrays, mipmaps, objects, .. } = images;
+        images.array_handles.retire_all(arrays, |array| of_it(array.block, array.handle));
+        images.mipmap_handles.retire_all(mipmaps, |mipmap| of_it(mipmap.block, mipmap.handle));
+        let goes = |object: &Object| (object.context == context).then_some(object.handle);
+        images.object_handles.retire_all(objects, goes);
     }
 
     /// Frees the texels; reports work that still needs them.

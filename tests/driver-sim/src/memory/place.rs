@@ -152,7 +152,9 @@ impl State {
         device: usize,
         owner: Owner,
         size: usize,
-    ) -> (Id, u64) {
+    ) -> Result<(Id, u64), CUresult> {
+        let address = self.space.place_aligned(device, size, ALIGNMENT);
+        let address = address.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let (context, pool, recurs) = match owner {
             Owner::Context(context) => (Some(context), None, false),
             Owner::Pool(pool) => (None, Some(pool), false),
@@ -164,10 +166,6 @@ impl State {
             None => self.devices[device].allocated += size,
         }
         let id = self.new_id();
-        let address = self.space.place_aligned(device, size, ALIGNMENT);
-        let Some(address) = address else {
-            panic!("the addresses of device {device} are used up");
-        };
         let exists = pool.is_none();
         let block = Block {
             address,
@@ -183,7 +181,7 @@ impl State {
             call,
         };
         self.space.insert(id, block);
-        (id, address)
+        Ok((id, address))
     }
 
     /// Memory of a device's graphs. It takes no room until a launch allocates it.
@@ -192,7 +190,7 @@ impl State {
         call: &'static str,
         device: usize,
         size: usize,
-    ) -> (Id, u64) {
+    ) -> Result<(Id, u64), CUresult> {
         let pool = self.devices[device].graph_pool;
         self.new_block(call, device, Owner::Graphs(pool), size)
     }

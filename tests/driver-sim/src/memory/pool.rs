@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::descriptor::FileId;
+
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) handle: usize,
@@ -17,8 +19,8 @@ pub(crate) struct Pool {
     pub(crate) access: BTreeSet<usize>,
     /// The handle types by which it can be shared.
     pub(crate) handle_types: u32,
-    /// Descriptors by which it was exported.
-    pub(crate) exported: Vec<i32>,
+    /// The files of the descriptors by which it was exported.
+    pub(crate) exported: Vec<FileId>,
     /// Imported from another process: nothing is allocated from it.
     pub(crate) imported: bool,
     pub(crate) used: Gauge,

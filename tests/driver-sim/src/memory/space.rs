@@ -39,7 +39,8 @@ impl Space {
         size: usize,
         alignment: usize,
     ) -> Option<u64> {
-        let room = size.checked_next_multiple_of(ALIGNMENT)?;
+        let room = size.checked_next_multiple_of(ALIGNMENT);
+        let room = room.filter(|room| *room < 1 << DEVICE_SHIFT)?;
         let fits = |&(d, s, address): &(usize, usize, u64)| {
             d == device && s == room && address % alignment as u64 == 0
         };

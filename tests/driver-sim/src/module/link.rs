@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::entry::jit::Answers;
-use crate::handle::Handles;
+use crate::handle::{Handles, Id};
 use crate::module::ptx::Ptx;
 use crate::table::Table;
 
@@ -17,6 +17,7 @@ pub(crate) struct Links {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) handle: usize,
+    pub(crate) context: Id,
     pub(crate) answers: Answers,
     pub(crate) inputs: Vec<Input>,
     /// The result of linking. The program may read it until the state is destroyed.

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+pub(crate) use layout::Parameter;
+use layout::{extent, parameters};
 use tokens::{Token, matching, tokens};
 
+mod layout;
 mod tokens;
 
 /// What a text declares.
@@ -37,8 +40,7 @@ impl Ptx {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Sizes of the parameters.
-    pub(crate) parameters: Vec<usize>,
+    pub(crate) parameters: Vec<Parameter>,
     /// The body has no instruction but `ret`.
     pub(crate) is_empty: bool,
 }
@@ -156,11 +158,11 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
                     return Err(syntax(token(at + 1)));
                 }
                 let open = at + 2;
-                let mut parameters = Vec::new();
+                let mut declared = Vec::new();
                 let mut behind = open;
                 if word(open) == "(" {
                     let close = matching(&tokens, open, b'(', b')')?;
-                    parameters = sizes(&tokens[open + 1..close]);
+                    declared = parameters(&tokens[open + 1..close]);
                     behind = close + 1;
                 }
                 let is_empty = is_empty(&tokens[behind..]);
@@ -168,7 +170,8 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
                 at = definition(&tokens, behind)?.ok_or_else(|| syntax(&end))?;
                 if word(at - 1) == "}" {
                     let duplicate = format!("Duplicate definition of function '{name}'");
-                    if ptx.kernels.insert(name, Entry { parameters, is_empty }).is_some() {
+                    let entry = Entry { parameters: declared, is_empty };
+                    if ptx.kernels.insert(name, entry).is_some() {
                         return Err(aborted(first, "error", &duplicate));
                     }
                 }
@@ -291,41 +294,6 @@ fn version(text: &str) -> Option<i32> {
     Some(10 * major.parse::<i32>().ok()? + minor.parse::<i32>().ok()?)
 }
 
-/// Bytes of a type: `.u32`, `.b8`.
-fn type_size(word: &str) -> Option<usize> {
-    let digits = word.strip_prefix('.')?;
-    let digits = digits.trim_start_matches(['b', 'u', 's', 'f']);
-    match (word, digits) {
-        (".pred", _) => Some(1),
-        (_, "8") => Some(1),
-        (_, "16") => Some(2),
-        (_, "32") => Some(4),
-        (_, "64") => Some(8),
-        _ => None,
-    }
-}
-
-/// The parameters of a list, in bytes.
-fn sizes(list: &[Token<'_>]) -> Vec<usize> {
-    let parameters = list.split(|token| token.text == ",");
-    let parameters = parameters.filter(|words| !words.is_empty());
-    parameters.map(|words| extent(words).1).collect()
-}
-
-/// The size of an element and of the whole declaration, in bytes.
-fn extent(words: &[Token<'_>]) -> (usize, usize) {
-    let element = words.iter().find_map(|token| type_size(token.text));
-    let element = element.unwrap_or(0);
-    let mut count = 1;
-    for (at, token) in words.iter().enumerate() {
-        if token.text == "[" {
-            let number = words.get(at + 1).and_then(|token| token.text.parse().ok());
-            count *= number.unwrap_or(1);
-        }
-    }
-    (element, element * count)
-}
-
 /// A variable: `.align 4 .u32 counter = 7`.
 fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     let is = words.iter().position(|token| token.text == "=");
@@ -409,8 +377,9 @@ mod tests {
     fn finds_kernels_and_globals() {
         let ptx = parse(TEXT).expect("PTX");
         assert_eq!(ptx.version, 70);
-        assert_eq!(ptx.kernels["f"].parameters, [8, 24, 4]);
-        assert_eq!(ptx.kernels["g"].parameters, [0; 0]);
+        let parameters = |name| &ptx.kernels[name].parameters;
+        assert!(parameters("f").iter().map(|it| it.size).eq([8, 24, 4]));
+        assert_eq!(parameters("g").len(), 0);
         assert_eq!(ptx.globals["counter"].initial, [7, 0, 0, 0]);
         assert_eq!(ptx.globals["table"].size, 12);
     }

@@ -1,8 +1,7 @@
 //! One NCCL call: a call as those of the driver, with NCCL's codes.
 
-use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_sys::{CUDA_SUCCESS, CUresult};
 
@@ -12,8 +11,8 @@ use crate::nccl::raw::{Answer, Code, RawComm};
 use crate::report::ViolationKind;
 use crate::{state, thread};
 
-/// The threads that are inside calls on a communicator, by its handle.
-static INSIDE: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
+/// The communicators, by their handles, on which threads are inside calls.
+static INSIDE: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 
 /// Codes of faults below this are NCCL's; others are CUDA's.
 const CODES: u32 = 9;
@@ -67,36 +66,37 @@ fn note_error(name: &'static str, code: Code) {
     }
 }
 
+fn inside() -> MutexGuard<'static, Vec<(usize, u64)>> {
+    INSIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A thread inside a call on a communicator.
 struct Visit {
     handle: usize,
-    /// The thread that was there before.
+    /// One that was there before.
     other: Option<u64>,
 }
 
 impl Visit {
     fn begin(comm: RawComm) -> Self {
         let (handle, own) = (comm.addr(), thread::number());
-        let mut inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = *inside.entry(handle).or_insert(own);
-        Self { handle, other: Some(first).filter(|first| *first != own) }
+        let mut inside = inside();
+        let other = inside.iter().find(|(of, _)| *of == handle).map(|&(_, thread)| thread);
+        inside.push((handle, own));
+        Self { handle, other }
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        if self.other.is_none() {
-            let mut inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
-            if inside.get(&self.handle) == Some(&thread::number()) {
-                inside.remove(&self.handle);
-            }
-        }
+        let (own, mut inside) = (thread::number(), inside());
+        inside.retain(|visit| *visit != (self.handle, own));
     }
 }
 
 /// Ends the visits of a communicator that is removed, while its handle cannot be that of another.
 pub(super) fn end_visits(handle: usize) {
-    INSIDE.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+    inside().retain(|(of, _)| *of != handle);
 }
 
 impl Call {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::clock::{Clock, Point};
 use crate::handle::Id;
+use crate::nccl::Registered;
 use crate::nccl::number::Number;
 use crate::nccl::operation::Factor;
 use crate::nccl::raw::Code;
@@ -191,14 +192,7 @@ impl State {
 
     /// Ends the registrations of a communicator.
     pub(crate) fn forget_registered(&mut self, id: Id) {
-        let mut handles = Vec::new();
-        self.nccl.registered.retain(|_, registered| {
-            let own = registered.communicator == id;
-            handles.extend(own.then_some(registered.handle));
-            !own
-        });
-        for handle in handles {
-            self.nccl.registered_handles.retire(handle);
-        }
+        let goes = |of: &Registered| (of.communicator == id).then_some(of.handle);
+        self.nccl.registered_handles.retire_all(&mut self.nccl.registered, goes);
     }
 }

@@ -1,5 +1,7 @@
 //! Groups: what a thread collects between `ncclGroupStart` and `ncclGroupEnd`.
 
+use std::mem;
+
 use crate::call::Call;
 use crate::context::Entry;
 use crate::engine::work::Access;
@@ -56,7 +58,7 @@ impl Call {
             }
             return Ok(());
         }
-        self.begin(Group { items: vec![item], members: vec![communicator], ..Group::default() })
+        self.begin(vec![item], vec![communicator])
     }
 
     /// Takes a communicator that is being made: into the open group, or waits for it if it blocks.
@@ -65,7 +67,7 @@ impl Call {
             group.members.push(communicator);
             return Ok(());
         }
-        self.begin(Group { members: vec![communicator], ..Group::default() })
+        self.begin(Vec::new(), vec![communicator])
     }
 
     /// Ends the calling thread's group, if this is the outermost end. `None`: there is no group.
@@ -75,16 +77,18 @@ impl Call {
         if group.depth > 0 {
             return Some(Ok(()));
         }
-        let group = self.nccl.groups.remove(&thread::number())?;
-        Some(match group.error {
+        // Until this call returns, the group is in the table: no other thread may use its members.
+        let (items, members) = (mem::take(&mut group.items), group.members.clone());
+        let answer = match group.error {
             Some(error) => Err(error),
-            None => self.begin(group),
-        })
+            None => self.begin(items, members),
+        };
+        self.nccl.groups.remove(&thread::number());
+        Some(answer)
     }
 
     /// Enqueues the operations of a group, or begins a job that will.
-    fn begin(&mut self, group: Group) -> Answer {
-        let Group { items, members, .. } = group;
+    fn begin(&mut self, items: Vec<Item>, members: Vec<Id>) -> Answer {
         let blocks = |id: &Id| self.nccl.communicators.get(id).map(|comm| comm.blocking);
         let kinds: Vec<bool> = members.iter().filter_map(blocks).collect();
         if kinds.windows(2).any(|pair| pair[0] != pair[1]) {

@@ -1,9 +1,13 @@
 //! The context stack, which behaves exactly like CUDA's.
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
+use cuda_sim::{LeakKind, ViolationKind};
 use cuda_sys::*;
 
+use crate::images::{array, descriptor, resource};
+#[cfg(unix)]
+use crate::mapped;
 use crate::support::*;
 
 #[test]
@@ -83,7 +87,7 @@ fn a_created_context_is_pushed_and_its_end_is_seen_elsewhere() {
     assert_eq!(current(), context);
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSetCurrent(context));
-    assert_eq!(violations(&session), [cuda_sim::ViolationKind::DanglingHandle]);
+    assert_eq!(violations(&session), [ViolationKind::DanglingHandle]);
     // The handle is reused at once for another context; the old entry does not mean that one.
     let mut next = null_mut();
     ok!(cuCtxCreate_v2(&mut next, 0, 2));
@@ -138,6 +142,85 @@ fn what_needs_a_current_context() {
     ok!(cuMemFree_v2(d));
     drop(p);
     ok!(cuEventDestroy_v2(e));
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}
+
+#[test]
+fn images_and_linkers_go_with_their_context() {
+    let session = begin();
+    let mut context = null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    let (drawn, plain) = (array(2), descriptor(0));
+    let (mut mipmap, mut level, mut linker) = (null_mut(), null_mut(), null_mut());
+    ok!(cuMipmappedArrayCreate(&mut mipmap, &plain, 2));
+    ok!(cuMipmappedArrayGetLevel(&mut level, mipmap, 1));
+    let (mut sampled, mut surface) = (0, 0);
+    ok!(cuTexObjectCreate(&mut sampled, &resource(drawn), &CUDA_TEXTURE_DESC::default(), null()));
+    ok!(cuSurfObjectCreate(&mut surface, &resource(drawn)));
+    ok!(cuLinkCreate_v2(0, null_mut(), null_mut(), &mut linker));
+    ok!(cuCtxDestroy_v2(context));
+    let kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+    assert_eq!(kinds, [LeakKind::Array; 0]);
+    bind(0);
+    let gone = CUDA_ERROR_INVALID_HANDLE;
+    fails!(gone, cuArray3DGetDescriptor_v2(&mut CUDA_ARRAY3D_DESCRIPTOR::default(), drawn));
+    fails!(gone, cuArrayDestroy(drawn));
+    fails!(gone, cuArrayDestroy(level));
+    fails!(gone, cuMipmappedArrayDestroy(mipmap));
+    fails!(gone, cuTexObjectDestroy(sampled));
+    fails!(gone, cuSurfObjectDestroy(surface));
+    fails!(gone, cuLinkComplete(linker, &mut null_mut(), null_mut()));
+    fails!(gone, cuLinkDestroy(linker));
+    assert_eq!(violations(&session), [ViolationKind::DanglingHandle; 8]);
+    // The next array has the first one's handle.
+    let next = array(0);
+    assert!([drawn, level].contains(&next));
+    ok!(cuArrayDestroy(next));
+    session.assert_clean();
+}
+
+#[test]
+#[cfg(unix)]
+#[cfg_attr(miri, ignore = "opens files")]
+fn what_is_imported_goes_with_its_context() {
+    let session = begin();
+    let mut context = null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    let (step, s) = (mapped::step(), stream());
+    let (memory, fd) = mapped::exported(step);
+    let mut handle = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+        type_: CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+        size: step as u64,
+        ..Default::default()
+    };
+    handle.handle.fd = fd;
+    let (mut imported, mut address) = (null_mut(), 0);
+    ok!(cuImportExternalMemory(&mut imported, &handle));
+    let whole = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { size: step as u64, ..Default::default() };
+    ok!(cuExternalMemoryGetMappedBuffer(&mut address, imported, &whole));
+    let mut handle = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+        type_: CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+        ..Default::default()
+    };
+    handle.handle.fd = mapped::exported_again(memory);
+    let mut semaphore = null_mut();
+    ok!(cuImportExternalSemaphore(&mut semaphore, &handle));
+    ok!(cuStreamDestroy_v2(s));
+    ok!(cuMemRelease(memory));
+    ok!(cuCtxDestroy_v2(context));
+    let kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+    assert_eq!(kinds, [LeakKind::External; 0]);
+    assert_eq!(session.device_bytes_in_use(0), 0, "nothing else holds the physical memory");
+    bind(0);
+    let s = stream();
+    let gone = CUDA_ERROR_INVALID_HANDLE;
+    fails!(gone, cuExternalMemoryGetMappedBuffer(&mut address, imported, &whole));
+    fails!(gone, cuDestroyExternalMemory(imported));
+    let signal = CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS::default();
+    fails!(gone, cuSignalExternalSemaphoresAsync(&semaphore, &signal, 1, s));
+    fails!(gone, cuDestroyExternalSemaphore(semaphore));
+    assert_eq!(violations(&session), [ViolationKind::DanglingHandle; 4]);
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
 }

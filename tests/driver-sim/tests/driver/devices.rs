@@ -1,7 +1,7 @@
 //! Attributes of devices, and of pairs of them.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 use cuda_sys::*;
 
@@ -19,6 +19,8 @@ fn looking_retains_nothing() {
     let mut major = 0;
     ok!(cuDeviceGetAttribute(&mut major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 3));
     assert_eq!(major, 9);
+    ok!(cuDeviceGetAttribute(&mut major, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 3));
+    assert_eq!(major, 1);
     let unknown = CUdevice_attribute(100_000);
     fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(&mut major, unknown, 3));
     let (mut flags, mut active) = (0, 1);
@@ -69,5 +71,18 @@ fn peers() {
     ok!(cuCtxDisablePeerAccess(b));
     fails!(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(a, 0));
     fails!(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(a));
+    session.assert_clean();
+}
+
+#[test]
+fn what_the_driver_lacks_has_no_address() {
+    let session = begin();
+    let mut found = null_mut();
+    ok!(cuGetProcAddress(c"cuProfilerStop".as_ptr(), &mut found, 4000, 0));
+    assert!(!found.is_null());
+    for absent in [c"cuProfilerStart", c"cuNothing"] {
+        fails!(CUDA_ERROR_NOT_FOUND, cuGetProcAddress(absent.as_ptr(), &mut found, 4000, 0));
+        assert!(found.is_null());
+    }
     session.assert_clean();
 }

@@ -9,7 +9,7 @@ use cuda_sys::*;
 
 use crate::support::*;
 
-fn descriptor(flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
+pub(crate) fn descriptor(flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     CUDA_ARRAY3D_DESCRIPTOR {
         Width: 8,
         Height: 4,
@@ -20,7 +20,7 @@ fn descriptor(flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     }
 }
 
-fn array(flags: u32) -> CUarray {
+pub(crate) fn array(flags: u32) -> CUarray {
     let mut array = null_mut();
     ok!(cuArray3DCreate_v2(&mut array, &descriptor(flags)));
     array
@@ -44,7 +44,7 @@ fn upload(from: &Pinned, array: CUarray, at: [usize; 2], size: [usize; 2]) -> CU
     }
 }
 
-fn resource(array: CUarray) -> CUDA_RESOURCE_DESC {
+pub(crate) fn resource(array: CUarray) -> CUDA_RESOURCE_DESC {
     let mut resource =
         CUDA_RESOURCE_DESC { resType: CU_RESOURCE_TYPE_ARRAY, ..CUDA_RESOURCE_DESC::default() };
     resource.res.array.hArray = array;

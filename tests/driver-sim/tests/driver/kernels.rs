@@ -18,7 +18,9 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry other(.param .u64 x, .param .u64 n) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_body() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_declaration() { add.u32 %r1, %r1, 1; ret; }
-    .visible .entry nothing() { ret; }\0";
+    .visible .entry nothing() { ret; }
+    .visible .entry placed(.param .b8 a, .param .align 16 .b8 b[20], .param .b8 c[3],
+        .param .align 4 .b8 d[16], .param .u64 .ptr .global .align 16 e) { ret; }\0";
 
 /// Launches a kernel with four threads and waits for it: the codes of both.
 fn launch(name: &str, stream: CUstream, parameters: &mut [*mut c_void]) -> [CUresult; 2] {
@@ -243,4 +245,22 @@ fn kernels_use_other_devices_with_access_alone() {
     ok!(cuMemFree_v2(x));
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
+}
+
+#[test]
+fn parameters_lie_at_multiples_of_their_alignments() {
+    scene(4, |_, _: [CUstream; 0], _| {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        ok!(cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
+        ok!(cuModuleGetFunction(&mut function, module, c"placed".as_ptr()));
+        let places = [(0, 1), (16, 20), (36, 3), (40, 16), (56, 8)];
+        for (index, place) in places.into_iter().enumerate() {
+            let (mut offset, mut size) = (0, 0);
+            ok!(cuFuncGetParamInfo(function, index, &mut offset, &mut size));
+            assert_eq!((offset, size), place, "{index}");
+        }
+        let (mut offset, none) = (0, null_mut());
+        fails!(CUDA_ERROR_INVALID_VALUE, cuFuncGetParamInfo(function, 5, &mut offset, none));
+        ok!(cuModuleUnload(module));
+    });
 }

@@ -137,3 +137,45 @@ fn memory_of_another_process_is_closed_not_freed() {
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
 }
+
+#[test]
+#[cfg(unix)]
+#[cfg_attr(miri, ignore = "opens files")]
+fn a_pool_is_found_by_its_file() {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    unsafe extern "C" {
+        fn dup2(from: i32, to: i32) -> i32;
+    }
+    const DESCRIPTOR: CUmemAllocationHandleType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    let session = begin();
+    let mut props = CUmemPoolProps {
+        allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: DESCRIPTOR,
+        ..Default::default()
+    };
+    // Properties begin with two enums, then the location's two words, in every header.
+    let location = (&raw mut props).cast::<u32>().wrapping_add(2);
+    // SAFETY: within the properties, as above.
+    unsafe { location.write(CU_MEM_LOCATION_TYPE_DEVICE.0) };
+    let (mut pool, mut fd, mut imported) = (null_mut(), -1, null_mut());
+    ok!(cuMemPoolCreate(&mut pool, &props));
+    ok!(cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool, DESCRIPTOR, 0));
+    // SAFETY: the descriptor was just made, for the program.
+    let exported = unsafe { OwnedFd::from_raw_fd(fd) };
+    let copy = exported.try_clone().expect("a descriptor");
+    let number = |fd: i32| std::ptr::without_provenance_mut(fd as usize);
+    ok!(cuMemPoolImportFromShareableHandle(&mut imported, number(copy.as_raw_fd()), DESCRIPTOR, 0));
+    ok!(cuMemPoolDestroy(imported));
+    // The number becomes that of another file.
+    let other = File::open("/dev/null").expect("it exists");
+    // SAFETY: both are open, and `exported` closes the second one.
+    assert_eq!(unsafe { dup2(other.as_raw_fd(), fd) }, fd);
+    let refused = CUDA_ERROR_INVALID_VALUE;
+    fails!(refused, cuMemPoolImportFromShareableHandle(&mut imported, number(fd), DESCRIPTOR, 0));
+    drop(exported);
+    fails!(refused, cuMemPoolImportFromShareableHandle(&mut imported, number(fd), DESCRIPTOR, 0));
+    ok!(cuMemPoolDestroy(pool));
+    session.assert_clean();
+}

@@ -46,6 +46,25 @@ pub(crate) fn create(bytes: usize) -> CUmemGenericAllocationHandle {
     handle
 }
 
+/// Memory that can be exported, and a descriptor of it.
+#[cfg(unix)]
+pub(crate) fn exported(bytes: usize) -> (CUmemGenericAllocationHandle, i32) {
+    let properties = CUmemAllocationProp { requestedHandleTypes: DESCRIPTOR, ..properties() };
+    let mut memory = 0;
+    ok!(cuMemCreate(&mut memory, bytes, &properties, 0));
+    (memory, exported_again(memory))
+}
+
+#[cfg(unix)]
+pub(crate) fn exported_again(memory: CUmemGenericAllocationHandle) -> i32 {
+    let mut fd = -1;
+    ok!(cuMemExportToShareableHandle((&raw mut fd).cast(), memory, DESCRIPTOR, 0));
+    fd
+}
+
+#[cfg(unix)]
+const DESCRIPTOR: CUmemAllocationHandleType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
 #[test]
 fn only_what_is_mapped_and_open_can_be_touched() {
     let session = begin();
@@ -145,5 +164,38 @@ fn what_is_left_is_listed() {
     ok!(cuMemGetInfo_v2(&mut later, &mut total));
     assert_eq!(later, free + step);
     ok!(cuMemAddressFree(address, step));
+    session.assert_clean();
+}
+
+#[test]
+#[cfg(unix)]
+#[cfg_attr(miri, ignore = "opens files")]
+fn an_import_of_memory_without_handles_makes_one() {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    let session = begin();
+    bind(0);
+    let step = step();
+    let (memory, fd) = exported(step);
+    // SAFETY: the descriptor was just made, for the program.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let address = reserve(step);
+    ok!(cuMemMap(address, step, 0, memory, 0));
+    ok!(cuMemRelease(memory));
+    // It has the handle that was released.
+    let other = create(step);
+    assert_eq!(other, memory);
+    let (mut imported, shared) = (0, std::ptr::without_provenance_mut(fd.as_raw_fd() as usize));
+    ok!(cuMemImportFromShareableHandle(&mut imported, shared, DESCRIPTOR));
+    assert_ne!(imported, other);
+    ok!(cuMemRelease(other));
+    let second = reserve(step);
+    ok!(cuMemMap(second, step, 0, imported, 0));
+    ok!(cuMemRelease(imported));
+    for address in [address, second] {
+        ok!(cuMemUnmap(address, step));
+        ok!(cuMemAddressFree(address, step));
+    }
+    assert_eq!(session.device_bytes_in_use(0), 0);
     session.assert_clean();
 }

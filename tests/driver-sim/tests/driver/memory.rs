@@ -210,3 +210,95 @@ fn leaks_are_listed() {
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
 }
+
+#[test]
+fn sizes_that_overflow_are_refused() {
+    let session = begin();
+    bind(0);
+    let refused = CUDA_ERROR_INVALID_VALUE;
+    let (d, s, mut host) = (alloc(64), stream(), [0_u8; 64]);
+    let pointer: *mut c_void = host.as_mut_ptr().cast();
+    fails!(refused, cuMemHostRegister_v2(pointer, usize::MAX, 0));
+    let flat = CUDA_MEMCPY2D {
+        srcMemoryType: CU_MEMORYTYPE_DEVICE,
+        srcDevice: d,
+        srcPitch: 8,
+        dstMemoryType: CU_MEMORYTYPE_DEVICE,
+        dstDevice: d + 32,
+        dstPitch: 8,
+        WidthInBytes: 8,
+        Height: 2,
+        ..Default::default()
+    };
+    for odd in [
+        CUDA_MEMCPY2D { srcY: usize::MAX, ..flat },
+        CUDA_MEMCPY2D { dstY: usize::MAX, ..flat },
+        CUDA_MEMCPY2D { srcXInBytes: usize::MAX, ..flat },
+        CUDA_MEMCPY2D { srcY: usize::MAX / 8, ..flat },
+        CUDA_MEMCPY2D {
+            dstMemoryType: CU_MEMORYTYPE_HOST,
+            dstHost: pointer,
+            dstY: usize::MAX,
+            ..flat
+        },
+    ] {
+        fails!(refused, cuMemcpy2DAsync_v2(&odd, s));
+    }
+    let deep = CUDA_MEMCPY3D {
+        srcMemoryType: CU_MEMORYTYPE_DEVICE,
+        srcDevice: d,
+        srcPitch: 8,
+        srcHeight: 2,
+        dstMemoryType: CU_MEMORYTYPE_DEVICE,
+        dstDevice: d + 32,
+        dstPitch: 8,
+        dstHeight: 2,
+        WidthInBytes: 8,
+        Height: 2,
+        Depth: 2,
+        ..Default::default()
+    };
+    for odd in [
+        CUDA_MEMCPY3D { srcZ: usize::MAX, ..deep },
+        CUDA_MEMCPY3D { srcHeight: usize::MAX, ..deep },
+        CUDA_MEMCPY3D { srcHeight: usize::MAX, srcY: usize::MAX, ..deep },
+    ] {
+        fails!(refused, cuMemcpy3DAsync_v2(&odd, s));
+    }
+    assert_eq!(violations(&session), []);
+    let array = crate::images::array(0);
+    let texels = CUDA_MEMCPY3D { dstMemoryType: CU_MEMORYTYPE_ARRAY, dstArray: array, ..deep };
+    for odd in [
+        CUDA_MEMCPY3D { dstXInBytes: usize::MAX, ..texels },
+        CUDA_MEMCPY3D { dstY: usize::MAX, ..texels },
+        CUDA_MEMCPY3D { dstZ: usize::MAX, ..texels },
+    ] {
+        fails!(refused, cuMemcpy3DAsync_v2(&odd, s));
+        assert_eq!(violations(&session), [OutOfRange]);
+    }
+    fails!(refused, cuMemsetD2D8Async(d, usize::MAX, 0, 1, 3, s));
+    fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&mut 0, 1 << 50, 0, 0, 0));
+    ok!(cuArrayDestroy(array));
+    ok!(cuMemFree_v2(d));
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}
+
+#[test]
+fn memory_of_a_graph_or_of_another_process_may_be_too_much() {
+    let session = begin();
+    bind(0);
+    let (s, mut graph) = (stream(), null_mut());
+    ok!(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for bytes in [usize::MAX, 1 << 50] {
+        fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync(&mut 0, bytes, s));
+    }
+    ok!(cuStreamEndCapture(s, &mut graph));
+    ok!(cuGraphDestroy(graph));
+    let reserved = cuda_sim::foreign_memory(usize::MAX).map(|byte| byte as _);
+    let handle = CUipcMemHandle { reserved };
+    let lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+    fails!(CUDA_ERROR_OUT_OF_MEMORY, cuIpcOpenMemHandle_v2(&mut 0, handle, lazy));
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}

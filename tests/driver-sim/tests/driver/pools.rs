@@ -128,3 +128,50 @@ fn copies_between_two_devices() {
     ok!(cuStreamDestroy_v2(t));
     session.assert_clean();
 }
+
+#[test]
+fn copies_of_rows_name_the_contexts_of_their_memory() {
+    let session = begin();
+    let (a, b) = (primary(0), bind(1));
+    let y = alloc(64);
+    ok!(cuCtxSetCurrent(a));
+    let (x, s, array) = (alloc(64), stream(), crate::images::array(0));
+    ok!(cuMemsetD8Async(x, 7, 64, s));
+    let copy = CUDA_MEMCPY3D_PEER {
+        srcMemoryType: CU_MEMORYTYPE_DEVICE,
+        srcDevice: x,
+        srcContext: a,
+        srcPitch: 16,
+        dstMemoryType: CU_MEMORYTYPE_DEVICE,
+        dstDevice: y,
+        dstContext: b,
+        dstPitch: 16,
+        WidthInBytes: 8,
+        Height: 4,
+        Depth: 1,
+        ..Default::default()
+    };
+    ok!(cuMemcpy3DPeerAsync(&copy, s));
+    for (from, into) in [(b, b), (a, a), (b, a)] {
+        let odd = CUDA_MEMCPY3D_PEER { srcContext: from, dstContext: into, ..copy };
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DPeerAsync(&odd, s));
+        assert_eq!(violations(&session), [ViolationKind::WrongDevice]);
+    }
+    let odd = CUDA_MEMCPY3D_PEER { srcContext: null_mut(), ..copy };
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemcpy3DPeerAsync(&odd, s));
+    // "Ignored" where the end is an array.
+    let from_array = CUDA_MEMCPY3D_PEER {
+        srcMemoryType: CU_MEMORYTYPE_ARRAY,
+        srcArray: array,
+        srcContext: null_mut(),
+        ..copy
+    };
+    ok!(cuMemcpy3DPeerAsync(&from_array, s));
+    ok!(cuStreamSynchronize(s));
+    ok!(cuArrayDestroy(array));
+    ok!(cuMemFree_v2(x));
+    ok!(cuStreamDestroy_v2(s));
+    ok!(cuCtxSetCurrent(b));
+    ok!(cuMemFree_v2(y));
+    session.assert_clean();
+}

@@ -6,7 +6,7 @@ use super::refuse_memory;
 use crate::call::{Call, Outcome};
 use crate::engine::kernel::LaunchAttributes;
 use crate::engine::work::{HostPtr, Work};
-use crate::entry::copy_2d::{self, Devices};
+use crate::entry::copy_2d;
 use crate::entry::{fill, launch};
 use crate::graph::GraphOwner;
 use crate::graph::node::{CopyParams, NodeKind, Task};
@@ -85,7 +85,7 @@ pub(super) unsafe fn copy(
     if [params.WidthInBytes, params.Height, params.Depth].contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let rows = copy_2d::plan(call, params, Devices::One, None)?;
+    let rows = copy_2d::plan(call, params, None, None)?;
     let kind = NodeKind::Memcpy(CopyParams(*params));
     let (work, accesses) = (Work::Each(rows.works), rows.accesses);
     Ok(Task { call: call.name, kind, work, accesses })

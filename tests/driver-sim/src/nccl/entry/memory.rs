@@ -22,7 +22,8 @@ nccl_entries! {
         let size = bytes.checked_next_multiple_of(GRANULARITY);
         let size = size.ok_or(cuda(CUDA_ERROR_OUT_OF_MEMORY))?;
         call.reserve(device, None, size).map_err(cuda)?;
-        let (_, start) = call.new_block(NCCL_ALLOC, device, Owner::Context(context), size);
+        let new = call.new_block(NCCL_ALLOC, device, Owner::Context(context), size);
+        let (_, start) = new.map_err(cuda)?;
         // SAFETY: not null, so a place for the address.
         unsafe { put(address, pointer(start as usize)) }
     }

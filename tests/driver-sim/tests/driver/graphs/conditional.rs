@@ -215,7 +215,7 @@ fn misuse_of_conditions_is_reported() {
         let handle = condition(endless, 1);
         add(endless, handle, CU_GRAPH_COND_TYPE_WHILE, 1).expect("it is added");
         run(endless, s);
-        assert_eq!(violations(session).last(), Some(&ViolationKind::QueueFull));
+        assert_eq!(violations(session).last(), Some(&ViolationKind::EndlessLoop));
         ok!(cuGraphDestroy(endless));
         destroy(g, exec);
         ok!(cuModuleUnload(module));

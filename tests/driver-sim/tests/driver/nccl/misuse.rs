@@ -280,6 +280,72 @@ fn two_threads_in_one_communicator() {
     });
 }
 
+/// Two ranks whose calls block; the first operation of each waits for that of the other.
+fn blocking() -> [Rank; 2] {
+    let mut comms = [null_mut(); 2];
+    done!(ncclCommInitAll(comms.as_mut_ptr(), 2, null_mut()));
+    [0, 1].map(|device| {
+        let context = bind(device);
+        let (stream, from, to) = (stream(), alloc(ROOM), alloc(ROOM));
+        Rank { comm: comms[device as usize], context, stream, from, to }
+    })
+}
+
+fn reduce(own: &Rank) {
+    ok!(cuCtxSetCurrent(own.context));
+    done!(ncclAllReduce(own.source(), own.target(), 4, U8, SUM, own.comm, own.stream));
+}
+
+/// A call that is counted lets go of the driver when it waits.
+fn await_call(session: &Session, name: &str) {
+    while session.calls(name) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_stays_in_a_communicator_that_another_leaves() {
+    let session = begin();
+    let ranks = blocking();
+    let [a, b] = &ranks;
+    let held = session.hold("ncclCommRegister");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            done!(ncclCommRegister(a.comm, a.source(), 4, &mut null_mut()));
+        });
+        held.await_call();
+        let second = scope.spawn(|| reduce(a));
+        await_call(&session, "ncclAllReduce");
+        drop(held);
+        first.join().expect("the call ends");
+        gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, null_mut()));
+        reduce(b);
+        second.join().expect("the call ends");
+    });
+    assert_eq!(violations(&session), [ConcurrentCalls, ConcurrentCalls]);
+    release(&session, ranks);
+}
+
+#[test]
+fn a_group_uses_its_communicators_until_its_end_returns() {
+    let session = begin();
+    let ranks = blocking();
+    let [a, b] = &ranks;
+    std::thread::scope(|scope| {
+        let group = scope.spawn(|| {
+            done!(ncclGroupStart());
+            reduce(a);
+            done!(ncclGroupEnd());
+        });
+        await_call(&session, "ncclGroupEnd");
+        gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, null_mut()));
+        reduce(b);
+        group.join().expect("the call ends");
+    });
+    assert_eq!(violations(&session), [ConcurrentCalls]);
+    release(&session, ranks);
+}
+
 #[test]
 fn freed_while_registered() {
     two(&[UseAfterFree], |_, a, _| {
