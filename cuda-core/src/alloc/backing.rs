@@ -38,6 +38,11 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         false
     }
 
+    /// Whether the host reaches the memory, in safe code.
+    fn is_visible_to_the_host(&self) -> bool {
+        false
+    }
+
     /// Whether the memory comes from `cuMemAlloc`, which other processes can open.
     fn is_plain(&self) -> bool {
         false

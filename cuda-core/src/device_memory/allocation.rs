@@ -21,7 +21,7 @@ use crate::memory::{
 use crate::process::{FailedRelease, driver};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
-use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::ledger::{Access, Fences, InGraphs, Ledger};
 use crate::types::{Pod, Resource};
 use crate::wait::when_all_reached;
 
@@ -95,6 +95,15 @@ impl memory::MemoryKind for DeviceMemory {
 
     fn context_of(backing: &DeviceBacking) -> &Context {
         backing.context()
+    }
+
+    /// Managed memory is lent at each launch.
+    #[inline]
+    fn in_graphs(block: &Block<Self>) -> InGraphs {
+        match &block.backing {
+            DeviceBacking::Owned { owner, .. } if owner.is_visible_to_the_host() => InGraphs::Lent,
+            _ => InGraphs::Kept,
+        }
     }
 
     fn number(address: CUdeviceptr) -> u64 {

@@ -32,6 +32,8 @@ use crate::types::{Pod, bytes_of_mut};
 /// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the
 /// caller's risk.
 ///
+/// A [graph](crate::Graph) that uses it is [lent](crate::GraphExec::lend) it at each launch, as pinned memory is.
+///
 /// ```no_run
 /// use cuda_core::{Device, managed::{ManagedBuffer, MemoryLocation}};
 ///
@@ -72,6 +74,10 @@ impl MemoryOwner for ManagedOwner {
 
     fn is_everywhere(&self) -> bool {
         self.concurrent
+    }
+
+    fn is_visible_to_the_host(&self) -> bool {
+        true
     }
 }
 
@@ -171,7 +177,8 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
     /// while the host does and the buffer is not attached to the host: another thread could start
-    /// work on the device at any time. The driver's errors about the work waited for.
+    /// work on the device at any time. [`Error::NotCapturable`](crate::Error::NotCapturable) while work
+    /// that writes them is being captured. The driver's errors about the work waited for.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -214,13 +221,14 @@ impl<T: Pod> ManagedBuffer<T> {
     /// does: then it waits for all work of the device.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for.
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while work that writes them is being captured;
+    /// the driver's errors about the work waited for.
     ///
     /// # Safety
     /// While the slice lives, no thread enqueues work on a device without
     /// `CONCURRENT_MANAGED_ACCESS`, unless the memory is attached to the host.
     pub unsafe fn as_slice_while_idle(&self) -> Result<&[T]> {
-        self.settle(Access::Read)?;
+        self.settle("as_slice", Access::Read)?;
         // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
         // for `T` or dangling; what it holds is a value, by `Pod`; it is not written meanwhile: the
         // devices' work was waited for, and new work and the host need exclusive access, which the
@@ -233,12 +241,12 @@ impl<T: Pod> ManagedBuffer<T> {
     /// host does: then it waits for all work of the device.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for.
+    /// Those of [`as_slice_while_idle`](Self::as_slice_while_idle).
     ///
     /// # Safety
     /// That of [`as_slice_while_idle`](Self::as_slice_while_idle).
     pub unsafe fn as_mut_slice_while_idle(&mut self) -> Result<&mut [T]> {
-        self.settle(Access::Write)?;
+        self.settle("as_mut_slice", Access::Write)?;
         // SAFETY: managed memory is the host's at the same address, by the invariant, aligned for
         // `T` or dangling, and holds values, by `Pod`; nothing else accesses it: all work was
         // waited for, the borrow is exclusive, and no device runs that forbids the host to access
@@ -259,12 +267,11 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 
     /// Waits until the host may access the memory.
-    fn settle(&self, access: Access) -> Result<()> {
+    fn settle(&self, op: &'static str, access: Access) -> Result<()> {
         driver::ensure()?;
         self.storage.ensure()?;
-        // A launch of a graph that writes the memory could begin while the host looks at it.
-        self.storage.require_no_graph("as_slice")?;
         let block = self.storage.block();
+        block.ledger.require_not_captured(&block.whole(), access, op)?;
         block.ledger.conflicts(&block.whole(), access, None).wait_host()?;
         if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed

@@ -238,6 +238,11 @@ fn not_in_graphs(op: &str) -> String {
                     and outside of conditions `wait_event_each` makes each launch wait"
                 .into();
         }
+        "as_slice" | "as_mut_slice" | "try_as_slice" | "ready" => {
+            return "what uses the memory is being captured, and runs when the graph is launched: access the \
+                    memory after that"
+                .into();
+        }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
             "; instead of a slice, registered memory, `upload_owned` or `download_owned`, use a \
              `PinnedBuffer` and lend it at each launch"

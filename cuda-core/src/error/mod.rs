@@ -256,7 +256,8 @@ pub enum Error {
     /// ended, every operation on such a stream returns [`Error::Invalid`].
     ///
     /// Also for an event that was last recorded in such a capture, if the host, or a stream outside of the
-    /// capture, asks or waits for it.
+    /// capture, asks or waits for it; and for memory that the host can see, if the host accesses or waits for
+    /// it while an operation that conflicts with that is being captured.
     #[non_exhaustive]
     NotCapturable {
         /// The driver call, or the method, that was refused.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::GraphExec;
 use crate::error::{Error, Result};
-use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::IntoView;
+use crate::memory::{IntoView, Memory, Slice, SliceMut};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
@@ -13,7 +12,7 @@ use crate::timeline::recording::UsedMemory;
 use crate::types::Pod;
 use crate::util::debug_by;
 
-/// A launch of a graph, and the pinned memory that is lent to it; made by [`GraphExec::lend`] and
+/// A launch of a graph, and the memory of the host that is lent to it; made by [`GraphExec::lend`] and
 /// [`GraphExec::lend_mut`].
 ///
 /// Lending shows that the host has no slice of the memory while the launch begins. It lasts until
@@ -53,9 +52,10 @@ pub(super) struct Lent {
     access: Access,
 }
 
-/// # Lending pinned memory
+/// # Lending memory that the host can see
 impl GraphExec {
-    /// Begins a launch that reads pinned memory.
+    /// Begins a launch that reads pinned or managed memory. Memory that only devices can see need not be
+    /// lent.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -66,14 +66,14 @@ impl GraphExec {
     /// graph.instantiate()?.lend(&input).launch(&stream)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn lend<'a, T: Pod>(
+    pub fn lend<'a, T: Pod, M: Memory>(
         &'a mut self,
-        memory: impl IntoView<PinnedSlice<'a, T>>,
+        memory: impl IntoView<Slice<'a, T, M>>,
     ) -> LentLaunch<'a> {
         LentLaunch { exec: self, lent: Vec::new() }.lend(memory)
     }
 
-    /// Begins a launch that writes pinned memory, or reads and writes it.
+    /// Begins a launch that writes pinned or managed memory, or reads and writes it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -85,9 +85,9 @@ impl GraphExec {
     /// assert_eq!(output.as_slice()?, [0; 256]); // waits for the launch
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn lend_mut<'a, T: Pod>(
+    pub fn lend_mut<'a, T: Pod, M: Memory>(
         &'a mut self,
-        memory: impl IntoView<PinnedSliceMut<'a, T>>,
+        memory: impl IntoView<SliceMut<'a, T, M>>,
     ) -> LentLaunch<'a> {
         LentLaunch { exec: self, lent: Vec::new() }.lend_mut(memory)
     }
@@ -95,20 +95,23 @@ impl GraphExec {
 
 impl<'a> LentLaunch<'a> {
     /// Lends memory that the graph reads.
-    pub fn lend<T: Pod>(mut self, memory: impl IntoView<PinnedSlice<'a, T>>) -> Self {
+    pub fn lend<T: Pod, M: Memory>(mut self, memory: impl IntoView<Slice<'a, T, M>>) -> Self {
         self.add(memory.into(), Access::Read);
         self
     }
 
     /// Lends memory that the graph writes, or reads and writes.
-    pub fn lend_mut<T: Pod>(mut self, memory: impl IntoView<PinnedSliceMut<'a, T>>) -> Self {
+    pub fn lend_mut<T: Pod, M: Memory>(
+        mut self,
+        memory: impl IntoView<SliceMut<'a, T, M>>,
+    ) -> Self {
         // Still exclusive: the value is consumed, but its borrow goes on.
         self.add(memory.into().into_view(), Access::Write);
         self
     }
 
     /// Memory that no graph uses is not noted.
-    fn add<T: Pod>(&mut self, memory: PinnedSlice<'a, T>, access: Access) {
+    fn add<T: Pod, M: Memory>(&mut self, memory: Slice<'a, T, M>, access: Access) {
         let range = memory.range();
         let ledger = memory.ledger().shared().cloned();
         self.lent.extend(ledger.map(|ledger| Lent { ledger, range, access }));
@@ -117,8 +120,8 @@ impl<'a> LentLaunch<'a> {
     /// Launches the graph: [`GraphExec::launch`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses pinned memory that was not lent, or writes what was
-    /// lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
+    /// [`Error::Invalid`] if the graph uses pinned or managed memory that was not lent, or writes what
+    /// was lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -165,7 +168,8 @@ pub(super) fn require_lendable<'a>(
 ) -> Result<()> {
     driver::ensure()?;
     let lost = used.any(|used| used.must_be_lent() && used.kept.ledger().is_left());
-    let why = "pinned memory that the graph uses was dropped: keep it, and lend it at each launch";
+    let why =
+        "memory of the host that the graph uses was dropped: keep it, and lend it at each launch";
     Error::unless(!lost, op, why)
 }
 
@@ -176,7 +180,7 @@ fn not_lent(range: &Bytes, access: Access) -> Error {
         Access::Write => ("writes", "lend_mut"),
     };
     let why = format!(
-        "the graph {does} bytes {range:?} of pinned memory that the launch was not lent: pass the \
+        "the graph {does} bytes {range:?} of memory of the host that the launch was not lent: pass the \
          buffer to `{method}`"
     );
     Error::invalid("cuGraphLaunch", why)

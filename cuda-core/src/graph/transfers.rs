@@ -23,7 +23,7 @@ impl GraphExec {
     /// Replaces both ends of a copy without rows, in launches from now on, by memory of the same kinds,
     /// of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending are not affected. The
     /// graph's dependencies stay: an operation that uses the new memory is ordered with the copy only if
-    /// it was before. New pinned memory must be [lent](Self::lend) to each launch, in place of memory
+    /// it was before. New memory of the host must be [lent](Self::lend) to each launch, in place of memory
     /// that no operation uses any more. A copy between devices stays one between the same two.
     ///
     /// # Errors

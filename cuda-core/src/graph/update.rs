@@ -112,7 +112,7 @@ impl GraphExec {
     /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the
     /// driver, function, by those of a launch that is not made, in launches from now on. Pending
     /// launches are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
-    /// Attributes of the launch, such as a cluster, do not count. Pinned memory is lent as after
+    /// Attributes of the launch, such as a cluster, do not count. Memory of the host is lent as after
     /// [`set_copy`](Self::set_copy).
     ///
     /// The node is found by its place among [`Graph::nodes`], by
@@ -275,7 +275,7 @@ impl GraphExec {
     /// left out acts as an empty one: `cuGraphNodeSetEnabled`.
     ///
     /// The executable may run the node again: it keeps the node's memory alive, each launch is ordered
-    /// with other uses of that memory, and pinned memory must be [lent](Self::lend). To let go of
+    /// with other uses of that memory, and memory of the host must be [lent](Self::lend). To let go of
     /// memory, change the node, as by [`set_copy`](Self::set_copy).
     ///
     /// # Errors

@@ -18,9 +18,9 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to have completed.
+    /// copies are known to have completed; [`Error::NotCapturable`] while such a copy is being captured.
     pub fn as_slice(&self) -> Result<&'a [T]> {
-        self.fences(Access::Read)?.wait_host()?;
+        self.fences("as_slice", Access::Read)?.wait_host()?;
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
         // pinned memory is; not written meanwhile: the device's copies were waited for, and new
         // ones and the host need exclusive access, which the borrow `'a` rules out.
@@ -30,19 +30,19 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// Those of [`as_slice`](Self::as_slice).
     pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
-        if !self.fences(Access::Read)?.query()? {
+        if !self.fences("try_as_slice", Access::Read)?.query()? {
             return Ok(None);
         }
         self.as_slice().map(Some)
     }
 
     /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
-    fn fences(&self, access: Access) -> Result<Fences> {
+    fn fences(&self, op: &'static str, access: Access) -> Result<Fences> {
         let can_wait = driver::ensure_or_in_callback()?;
         self.storage().ensure()?;
+        self.ledger().require_not_captured(&self.range(), access, op)?;
         let fences = self.ledger().conflicts(&self.range(), access, None);
         match can_wait || fences.is_empty() {
             true => Ok(fences),
@@ -55,15 +55,15 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.reborrow().into_mut_slice()
     }
 
     pub(super) fn into_mut_slice(self) -> Result<&'a mut [T]> {
         let view = self.into_view();
-        view.fences(Access::Write)?.wait_host()?;
+        view.fences("as_mut_slice", Access::Write)?.wait_host()?;
         view.ledger().prune(&view.range());
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
         // pinned memory is; nothing else accesses it: the device's copies were waited for, and the

@@ -361,8 +361,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -381,8 +381,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -403,8 +403,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -61,6 +61,10 @@ impl MemoryOwner for RegisteredOwner {
         self.owner.is_everywhere()
     }
 
+    fn is_visible_to_the_host(&self) -> bool {
+        self.owner.is_visible_to_the_host()
+    }
+
     fn is_in_the_context(&self) -> bool {
         self.owner.is_in_the_context()
     }

@@ -196,6 +196,9 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         if let Some(error) = driver::gone() {
             return Ready::from_state(ReadyState::Done(Err(error)));
         }
+        if let Err(error) = self.ledger().require_not_captured(&self.range(), access, "ready") {
+            return Ready::from_state(ReadyState::New(Err(error)));
+        }
         let fences = self.ledger().conflicts(&self.range(), access, None);
         Ready::new(fences.marks())
     }

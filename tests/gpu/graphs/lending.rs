@@ -1,8 +1,10 @@
 //! Memory that the host can see, in graphs.
 
+use std::task::Poll;
+
 use cuda_core::managed::ManagedBuffer;
-use cuda_core::{DeviceAttribute, Graph, PinnedBuffer, Registered, Result, sys};
-use support::{gpu_test, refusal, stall};
+use cuda_core::{Condition, DeviceAttribute, Error, Graph, PinnedBuffer, Registered, Result, sys};
+use support::{Alarm, gpu_test, refusal, stall};
 
 use super::{context, not_captured};
 
@@ -57,8 +59,89 @@ gpu_test! {
     }
 }
 
+/// Asserts that an access of the host was refused because of what is being captured.
+#[track_caller]
+fn is_captured<R>(accessed: Result<R>, name: &str) {
+    match accessed {
+        Err(Error::NotCapturable { op, .. }) => assert_eq!(op, name),
+        Err(other) => panic!("{name}: {other}"),
+        Ok(_) => panic!("{name}: memory as it was before the graph is launched"),
+    }
+}
+
 gpu_test! {
     needs 1;
+    fn l_the_host_waits_for_no_capture() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut input = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let mut output = PinnedBuffer::from_slice(&context, &[0u32; 100])?;
+        let mut x = stream.alloc::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.upload(&input, &mut x)?;
+            stream.download(x.slice(..50)?, output.slice_mut(..50)?)?;
+            is_captured(input.as_mut_slice(), "as_mut_slice");
+            is_captured(output.as_mut_slice(), "as_mut_slice");
+            is_captured(output.as_slice(), "as_slice");
+            is_captured(output.slice(49..)?.as_slice(), "as_slice");
+            is_captured(output.try_as_slice(), "try_as_slice");
+            let Poll::Ready(ready) = Alarm::new().poll(&mut output.ready()) else { panic!("it waits") };
+            is_captured(ready, "ready");
+            // What it only reads is read, and other bytes are changed.
+            assert_eq!(input.as_slice()?, [1; 100]);
+            output.slice_mut(50..)?.as_mut_slice()?.fill(7);
+            stream.fill(x.slice_mut(..25)?, 2)?;
+            stream.download(x.slice(..25)?, output.slice_mut(..25)?)
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (4, 3));
+        assert_eq!(output.as_slice()?, [[0; 50], [7; 50]].concat());
+        input.as_mut_slice()?.fill(3);
+        let mut exec = graph.instantiate()?;
+        exec.lend(&input).lend_mut(&mut output).launch(&stream)?;
+        let expected = [vec![2; 25], vec![3; 25], vec![7; 50]].concat();
+        assert_eq!(output.as_slice()?, expected);
+        // A later capture, of an executable's memory, that comes to nothing.
+        let failed = Graph::capture(&context, |stream| {
+            stream.download(&x, &mut output)?;
+            is_captured(output.as_slice(), "as_slice");
+            stream.synchronize()
+        });
+        not_captured(failed, "a wait");
+        assert_eq!(output.as_slice()?, expected);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_8;
+    fn l_the_host_waits_for_no_body_of_a_condition() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc::<u32>(100)?);
+        let mut output = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let graph = Graph::capture(&context, |stream| {
+            let once = Condition::new(stream, 1)?;
+            once.if_else(stream, |is_set, body| {
+                match is_set {
+                    true => body.download(&x, &mut output)?,
+                    false => body.fill(&mut y, 1)?,
+                }
+                // Also once that body is complete, since the capture is not.
+                is_captured(output.as_slice(), "as_slice");
+                Ok(())
+            })?;
+            is_captured(output.as_slice(), "as_slice");
+            Ok(())
+        })?;
+        assert_eq!(output.as_slice()?, [1; 100]);
+        graph.instantiate()?.lend_mut(&mut output).launch(&stream)?;
+        assert_eq!(output.as_slice()?, [0; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
     fn s50_managed_and_registered_memory() -> Result<()> {
         const MANAGED: DeviceAttribute = sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
         let context = context()?;
@@ -77,12 +160,27 @@ gpu_test! {
         }
         let mut managed = ManagedBuffer::<u32>::new(&context, 1000)?;
         managed.as_mut_slice()?.fill(1);
-        let graph = Graph::capture(&context, |stream| stream.fill(managed.as_view_mut(), 2))?;
-        assert!(refusal(managed.as_slice()).contains("graph"));
-        assert!(refusal(managed.as_mut_slice()).contains("graph"));
-        graph.instantiate()?.launch(&stream)?;
-        drop(graph);
-        assert_eq!(managed.as_slice()?, [2; 1000]);
+        let graph = Graph::capture(&context, |stream| {
+            stream.copy(&managed, &mut x)?;
+            stream.fill(managed.slice_mut(..500)?, 2)?;
+            is_captured(managed.as_slice(), "as_slice");
+            is_captured(managed.as_mut_slice(), "as_mut_slice");
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        for step in 3..5 {
+            managed.as_mut_slice()?.fill(step); // waits for the launch before
+            assert!(refusal(exec.launch(&stream)).contains("`lend`"));
+            assert!(refusal(exec.lend(&managed).launch(&stream)).contains("`lend_mut`"));
+            let stalled = stall(stream.as_raw());
+            exec.lend_mut(&mut managed).launch(&stream)?;
+            assert!(Alarm::new().poll(&mut managed.ready()).is_pending(), "the launch is pending");
+            stalled.release();
+            assert_eq!(managed.as_slice()?, [[2; 500], [step; 500]].concat());
+            assert_eq!(stream.download_vec(&x)?, [step; 1000]);
+        }
+        drop(managed);
+        assert!(refusal(exec.launch(&stream)).contains("was dropped: keep it"));
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
     Condition, Context, Device, DeviceBuffer, Event, EventFlags, Function, Graph, PinnedBuffer,
     Result, Stream, drops,
@@ -231,8 +230,8 @@ fn l20_an_executable_goes_without_waiting_for_its_memory() {
     clean(|_session| {
         let context = context()?;
         let stream = context.create_stream()?;
-        let mut x = ManagedBuffer::<u32>::new(&context, 100)?;
-        let graph = Graph::capture(&context, |stream| stream.fill(x.as_view_mut(), 1))?;
+        let mut x = context.alloc::<u32>(100)?; // `cuMemFree` would wait
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut exec = graph.instantiate()?;
         drop((graph, x));
         let stalled = stall(stream.as_raw());

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::error::Error;
 use crate::timeline::{Mark, Timeline};
 use crate::util::lock;
 use entries::{Entries, LedgerEntry, thin_out};
@@ -458,6 +459,20 @@ impl Ledger {
     #[inline]
     pub(crate) fn shared(&self) -> Option<&Arc<SharedLedger>> {
         self.shared.get()
+    }
+
+    /// Refuses `op`, an access of the host, if it conflicts with an operation of a capture that goes on: that
+    /// runs when the graph is launched, so there is nothing to wait for.
+    pub(crate) fn require_not_captured(
+        &self,
+        range: &Bytes,
+        access: Access,
+        op: &'static str,
+    ) -> Result<(), Error> {
+        match self.shared() {
+            Some(shared) if shared.is_captured(range, access) => Err(Error::NotCapturable { op }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a graph uses the memory.

@@ -14,7 +14,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::entries::{Entries, has_completed, overlap, thin_out, within};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
@@ -40,6 +40,8 @@ const FREED: u64 = u64::MAX;
 struct Uses {
     entries: Entries,
     launches: Vec<LaunchUse>,
+    /// What operations of captures do to memory that the host can see; also of some that have ended.
+    captured: Vec<CapturedUse>,
     /// The number of [`KeptMemory`].
     keepers: usize,
     /// The block of a buffer, or the object of a texture, that was dropped.
@@ -52,6 +54,14 @@ struct LaunchUse {
     range: Bytes,
     access: Access,
     last: Arc<LastLaunch>,
+}
+
+/// What an operation of a capture does to the memory.
+struct CapturedUse {
+    range: Bytes,
+    access: Access,
+    /// Refers to something for as long as the capture has not ended.
+    open: Weak<()>,
 }
 
 /// The last launch of an executable graph. Later launches come after it: CUDA orders "each launch
@@ -108,7 +118,8 @@ impl SharedLedger {
     /// The entries so far.
     pub(super) fn new(entries: Entries) -> Arc<Self> {
         let only = AtomicU64::new(entries.only(None));
-        let uses = Uses { entries, launches: Vec::new(), keepers: 0, left: None };
+        let (launches, captured) = (Vec::new(), Vec::new());
+        let uses = Uses { entries, launches, captured, keepers: 0, left: None };
         Arc::new(Self { only, graph: AtomicU64::new(NO_GRAPH), uses: Mutex::new(uses) })
     }
 
@@ -211,6 +222,26 @@ impl SharedLedger {
         self.only.store(uses.only(), Ordering::Release);
     }
 
+    /// Enters what an operation of a capture does, which goes on for as long as `open` exists; in place of
+    /// entries that this includes, and of those of captures that have ended.
+    pub(crate) fn enter_captured(&self, range: Bytes, access: Access, open: &Arc<()>) {
+        let open = Arc::downgrade(open);
+        let mut uses = lock(&self.uses);
+        uses.captured.retain(|known| {
+            let included = within(&known.range, &range) && known.access <= access;
+            known.is_open() && !(included && known.open.ptr_eq(&open))
+        });
+        uses.captured.push(CapturedUse { range, access, open });
+    }
+
+    /// Whether an access conflicts with an operation of a capture that goes on.
+    pub(super) fn is_captured(&self, range: &Bytes, access: Access) -> bool {
+        let conflicts = |known: &CapturedUse| {
+            known.is_open() && access.conflicts(known.access) && overlap(&known.range, range)
+        };
+        lock(&self.uses).captured.iter().any(conflicts)
+    }
+
     /// Removes the entries of an executable graph that will not be launched again, except those of its
     /// last launch.
     pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
@@ -269,6 +300,12 @@ impl SharedLedger {
             }
         };
         drop(uses);
+    }
+}
+
+impl CapturedUse {
+    fn is_open(&self) -> bool {
+        self.open.strong_count() > 0
     }
 }
 

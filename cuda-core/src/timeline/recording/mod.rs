@@ -103,6 +103,8 @@ struct OpenRecording {
     allocated: Vec<Allocated>,
     /// What kernels reach by access.
     reached: Vec<Reached>,
+    /// Exists until the outermost capture has ended: what [refuses](Ledger::require_not_captured) the host.
+    open: Arc<()>,
 }
 
 /// What became of an operation.
@@ -122,7 +124,9 @@ impl Recording {
             Order::Streams => CaptureOrder::Streams(Vec::new()),
             Order::Access => CaptureOrder::Access(ByAccess::default()),
         };
-        let recorded = OpenRecording { order, ..OpenRecording::default() };
+        let open = outer.as_ref().and_then(|outer| Some(outer.lock().as_ref()?.open.clone()));
+        let open = open.unwrap_or_default();
+        let recorded = OpenRecording { order, open, ..OpenRecording::default() };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
         Arc::new(Self { recorded, id, homes, outer, conditions, resumed: Condvar::new() })

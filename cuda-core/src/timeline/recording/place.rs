@@ -67,6 +67,9 @@ impl OpenRecording {
             let memory = &mut self.uses.memory[*at];
             memory.add(range.clone(), *access);
             memory.count += 1;
+            if memory.lent {
+                memory.kept.ledger().enter_captured(range.clone(), *access, &self.open);
+            }
         }
     }
 }
