@@ -130,8 +130,22 @@ impl fmt::Display for Error {
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
             ),
             Self::NotCapturable { op } => write!(f, "{op}: {}", not_in_graphs(op)),
-            Self::GraphUpdate { why } => {
-                write!(f, "cuGraphExecUpdate: the executable is unchanged, since {}", differs(*why))
+            Self::GraphUpdate { why, node, dependency, operation } => {
+                write!(
+                    f,
+                    "cuGraphExecUpdate: the executable is unchanged, since {}",
+                    differs(*why)
+                )?;
+                if let Some(node) = node {
+                    write!(f, ": node {node}")?;
+                }
+                if let Some(operation) = operation {
+                    write!(f, " ({operation})")?;
+                }
+                match dependency {
+                    Some(dependency) => write!(f, " comes after node {dependency}"),
+                    None => Ok(()),
+                }
             }
             Self::Module(inner) => inner.fmt(f),
             Self::Nvrtc { op, reason, log, .. } => {

@@ -270,6 +270,14 @@ pub enum Error {
     GraphUpdate {
         /// What differs.
         why: CUgraphExecUpdateResult,
+        /// Which node of the other graph differs, by its index in [`Graph::nodes`](crate::Graph::nodes).
+        /// [`None`] if the driver names none, as where the numbers of nodes differ, or one inside a node.
+        node: Option<usize>,
+        /// Which node it depends on that its counterpart does not depend on, by its index, too.
+        dependency: Option<usize>,
+        /// What the node that differs does, as [`GraphNode`](crate::GraphNode) shows it: the kernel's name,
+        /// or how many bytes are copied.
+        operation: Option<String>,
     },
 
     /// Device code could not be compiled or loaded, or does not contain what was looked up.

@@ -150,6 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_update_says_which_node_differs() {
+        let why = cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        let text = |node, dependency, operation: Option<&str>| {
+            let operation = operation.map(str::to_owned);
+            Error::GraphUpdate { why, node, dependency, operation }.to_string()
+        };
+        let start = "cuGraphExecUpdate: the executable is unchanged, since the operations differ in number or \
+                     dependencies";
+        assert_eq!(text(None, None, None), start);
+        let known = text(Some(3), None, Some("scale <<<4, 256>>>"));
+        assert_eq!(known, format!("{start}: node 3 (scale <<<4, 256>>>)"));
+        let after = text(Some(3), Some(1), Some("fill of 4 bytes"));
+        assert_eq!(after, format!("{start}: node 3 (fill of 4 bytes) comes after node 1"));
+    }
+
+    #[test]
     fn an_error_of_a_group_says_all_itself() {
         let inner = Error::InCallback;
         let error = Error::OnDevice { device: 3, error: Box::new(inner.clone()) };

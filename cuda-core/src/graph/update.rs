@@ -36,7 +36,7 @@ impl GraphExec {
     /// `cuGraphExecUpdate_v2`, from CUDA 12.0 on.
     ///
     /// # Errors
-    /// [`Error::GraphUpdate`], with the reason, if the graphs differ in more than what operations
+    /// [`Error::GraphUpdate`], with the reason and the node, if the graphs differ in more than what operations
     /// act on: this executable is then unchanged, and can be launched.
     ///
     /// [`Error::Invalid`] if the other graph
@@ -86,7 +86,7 @@ impl GraphExec {
         // What is let go below may run code of the program, which may revoke access.
         drop(held);
         if code == cuda_sys::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
-            return Err(Error::GraphUpdate { why: info.result });
+            return Err(differs(graph, &info));
         }
         let conditional = (!graph.uses.bodies.is_empty()).then(|| graph.raw.clone());
         match attempt(OP, code) {
@@ -341,6 +341,16 @@ impl GraphExec {
         Error::unless(own, "GraphExec", why)?;
         self.raw()
     }
+}
+
+/// Says which node of the graph the driver found to differ from the executable's.
+#[cold]
+fn differs(graph: &Graph, info: &CUgraphExecUpdateResultInfo) -> Error {
+    let nodes = graph.nodes().unwrap_or_default();
+    let place = |raw| nodes.iter().position(|node| node.as_raw() == raw);
+    let (node, dependency) = (place(info.errorNode), place(info.errorFromNode));
+    let operation = node.map(|at| nodes[at].to_string());
+    Error::GraphUpdate { why: info.result, node, dependency, operation }
 }
 
 /// Says why the driver refused the parameters, if the node is of another kind than they are for, or has rows.

@@ -87,22 +87,30 @@ gpu_test! {
             stream.fill(&mut x, 2)?;
             stream.copy(&y, &mut z)
         })?;
+        let kernel = kernels::get(&context, "copy_words")?;
         let kinds = Graph::capture(&context, |stream| {
             stream.fill(&mut y, 2)?;
-            stream.fill(&mut z, 2)
+            // SAFETY: both have 100 elements, one for each thread.
+            unsafe { copy_words!(stream, &kernel, &mut z, &y).launch() }
         })?;
         let parameters = Graph::capture(&context, |stream| {
             stream.fill(&mut y, 2)?;
             stream.upload(&host, &mut z)
         })?;
-        for (other, expected) in [
-            (&shorter, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED),
-            (&beside, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED),
-            (&kinds, sys::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
-            (&parameters, sys::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED),
+        for (other, expected, second) in [
+            (&shorter, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, None),
+            (&beside, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, None),
+            (&kinds, sys::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, Some("<<<1, 100>>>")),
+            (&parameters, sys::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, Some("copy of 400 bytes")),
         ] {
             match exec.update(other) {
-                Err(Error::GraphUpdate { why, .. }) => assert_eq!(why, expected, "{other}"),
+                Err(Error::GraphUpdate { why, node, operation, .. }) => {
+                    assert_eq!(why, expected, "{other}");
+                    if let Some(second) = second {
+                        assert_eq!(node, Some(1), "{other}");
+                        assert!(operation.is_some_and(|it| it.ends_with(second)), "{other}");
+                    }
+                }
                 done => panic!("{done:?}, {other}"),
             }
             // It is what it was, and needs nothing lent.

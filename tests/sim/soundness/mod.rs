@@ -22,6 +22,7 @@ mod launches;
 mod ledger;
 mod leftovers;
 mod lifetimes;
+mod looks;
 mod managed;
 mod many;
 mod memory;

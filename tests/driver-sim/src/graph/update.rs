@@ -12,7 +12,8 @@ use crate::state::State;
 
 /// Why an exec cannot become like a graph, and the first node of the graph that differs.
 pub(crate) enum Mismatch {
-    Topology(Option<Id>),
+    /// With the dependency that differs, if there are as many as before.
+    Topology(Option<Id>, Option<Id>),
     Kind(Id),
     Parameters(Id),
     /// A conditional node that depends on its condition in another way.
@@ -44,14 +45,18 @@ impl State {
 /// Whether nodes of an exec can be changed to those of a graph.
 fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
     if new.len() != old.len() {
-        return Err(Mismatch::Topology(None));
+        return Err(Mismatch::Topology(None, None));
     }
+    let source = |at: usize| new[at].source;
     for (old, new) in old.iter().zip(new) {
         if old.task.kind.to_raw() != new.task.kind.to_raw() {
             return Err(Mismatch::Kind(new.source));
         }
         if old.after != new.after {
-            return Err(Mismatch::Topology(Some(new.source)));
+            let mut pairs = old.after.iter().zip(&new.after);
+            let from = pairs.find(|(old, new)| old != new).map(|(_, new)| source(*new));
+            let from = from.filter(|_| old.after.len() == new.after.len());
+            return Err(Mismatch::Topology(Some(new.source), from));
         }
         if let (Work::Conditional(before), Work::Conditional(after)) =
             (&old.task.work, &new.task.work)

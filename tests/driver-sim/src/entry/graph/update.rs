@@ -105,18 +105,22 @@ fn update(
 ) -> Outcome<CUgraphExecUpdateResultInfo> {
     let exec = call.exec(exec)?;
     let graph = call.graph(graph)?;
+    let mut from = None;
     let (result, node) = match call.update_exec(exec, graph) {
         Ok(()) => (CU_GRAPH_EXEC_UPDATE_SUCCESS, None),
-        Err(Mismatch::Topology(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node),
+        Err(Mismatch::Topology(node, dependency)) => {
+            from = dependency;
+            (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node)
+        }
         Err(Mismatch::Kind(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, Some(node)),
         Err(Mismatch::Unsupported(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, Some(node)),
         Err(Mismatch::Parameters(node)) => {
             (CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, Some(node))
         }
     };
-    let node = node.map_or(0, |node| call.graphs.nodes[&node].handle);
-    let none = std::ptr::null_mut();
-    Ok(CUgraphExecUpdateResultInfo { result, errorNode: pointer(node), errorFromNode: none })
+    let named = |node: Option<Id>| pointer(node.map_or(0, |node| call.graphs.nodes[&node].handle));
+    let (node, from) = (named(node), named(from));
+    Ok(CUgraphExecUpdateResultInfo { result, errorNode: node, errorFromNode: from })
 }
 
 fn verdict(result: CUgraphExecUpdateResult) -> Outcome {

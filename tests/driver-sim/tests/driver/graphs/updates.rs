@@ -94,6 +94,29 @@ fn an_exec_that_cannot_follow_stays_as_it_was() {
 }
 
 #[test]
+fn an_update_names_the_dependency_that_differs() {
+    scene(1, |_, [_s], _| {
+        let created = |after: usize| {
+            let (mut graph, mut nodes) = (null_mut(), [null_mut(); 3]);
+            ok!(cuGraphCreate(&mut graph, 0));
+            for at in 0..3 {
+                let count = usize::from(at == 2);
+                let before = nodes[after];
+                ok!(cuGraphAddEmptyNode(&mut nodes[at], graph, &before, count));
+            }
+            (graph, nodes)
+        };
+        let ((graph, _), (other, nodes)) = (created(0), created(1));
+        let (exec, mut info) = (instantiate(graph), CUgraphExecUpdateResultInfo::default());
+        fails!(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate_v2(exec, other, &mut info));
+        assert_eq!(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+        assert_eq!((info.errorNode, info.errorFromNode), (nodes[2], nodes[1]));
+        ok!(cuGraphDestroy(other));
+        destroy(graph, exec);
+    });
+}
+
+#[test]
 fn nodes_of_an_exec_get_other_parameters() {
     register_kernel(
         "graph_set",
