@@ -1,5 +1,6 @@
 //! Graphs: a step of work captured once and launched many times; a sequence of calls that becomes a
-//! wide graph; a loop that a kernel ends; a graph of two devices.
+//! wide graph; a loop that a kernel ends; a graph of two devices. An argument names the toolkit's
+//! libcudadevrt.a, if it is not where toolkits have it.
 
 mod shared;
 
@@ -102,26 +103,31 @@ extern "C" __global__ void newton(float a, float *x, unsigned *steps, unsigned l
 
 /// The toolkit's archive of functions that kernels call.
 fn device_runtime() -> Option<PathBuf> {
+    let named = env::args_os().nth(1).map(PathBuf::from);
     let toolkits =
         [env::var_os("CUDA_HOME"), env::var_os("CUDA_PATH"), Some("/usr/local/cuda".into())];
     let files = toolkits.into_iter().flatten().flat_map(|toolkit| {
         let places = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
         places.map(|place| Path::new(&toolkit).join(place).join("libcudadevrt.a"))
     });
-    files.into_iter().find(|file| file.is_file())
+    named.into_iter().chain(files).find(|file| file.is_file())
 }
 
 /// The graph goes round until its kernel says that the error is small; the host only launches it.
 fn a_loop(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let program = Program::new(NEWTON).device(device)?.option("-rdc=true");
-    let (ptx, archive) = match (program.compile(), device_runtime()) {
-        (Ok(ptx), Some(archive)) => (ptx, archive),
-        (Err(error), _) if !matches!(error, Error::NoNvrtc { .. }) => return Err(error.into()),
-        _ => {
-            println!("a loop: it needs NVRTC and libcudadevrt.a");
+    let ptx = match program.compile() {
+        Ok(ptx) => ptx,
+        Err(Error::NoNvrtc { .. }) => {
+            shared::leave_out("a loop", "NVRTC");
             return Ok(());
         }
+        Err(error) => return Err(error.into()),
+    };
+    let Some(archive) = device_runtime() else {
+        shared::leave_out("a loop", "a toolkit's libcudadevrt.a");
+        return Ok(());
     };
     let mut linker = Linker::new(stream.context())?;
     linker.add_ptx(&ptx)?;
@@ -170,7 +176,7 @@ fn example() -> shared::Result {
     match Device::get(1) {
         Ok(other) => two_devices([device, other]),
         Err(_) => {
-            println!("two devices: there is one");
+            shared::leave_out("two devices", "two GPUs");
             Ok(())
         }
     }

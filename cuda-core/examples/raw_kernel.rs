@@ -43,7 +43,7 @@ fn cuda_cpp(device: Device) -> shared::Result {
     let program = nvrtc::Program::new(DOUBLE).name("twice.cu").device(device)?;
     let ptx = match program.compile() {
         Err(Error::NoNvrtc { .. }) => {
-            println!("CUDA C++: it needs NVRTC");
+            shared::leave_out("CUDA C++", "NVRTC");
             return Ok(());
         }
         compiled => compiled?, // its error has the compiler's log

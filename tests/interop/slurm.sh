@@ -1,22 +1,22 @@
 #!/bin/bash
 # Trains with examples/distributed under Slurm, on two nodes that are both this machine.
 #
-#     tests/interop/slurm.sh PROGRAM
+#     ./slurm.sh [PROGRAM]
 #
 # Each node has one of the machine's GPUs and a host number of its own for NCCL, which therefore connects the ranks
-# by sockets, as between machines. Exit code: 0 all cases passed, 1 one failed, 2 something is missing here.
+# by sockets, as between machines. LIMIT is the seconds that a case may take.
+# Exit code: 0 all cases passed, 1 one failed, 2 something is missing here.
 set -u
 
-missing() { echo "not run: $*" >&2; exit 2; }
-[ $# = 1 ] && [ -x "$1" ] || { sed -n '2,8s/^# \?//p' "$0"; missing "no program given"; }
-program=$(realpath "$1")
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "$0")/cases.sh"
+find_program "$@"
 for tool in munged slurmctld slurmd srun sbatch scontrol; do
     PATH=$PATH:/usr/sbin command -v $tool >/dev/null || missing "no $tool (Debian: slurmctld slurmd slurm-client munge)"
 done
 export PATH=$PATH:/usr/sbin
-[ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || missing "two GPUs are needed"
+[ "$(count_of_gpus)" -ge 2 ] || missing "two GPUs are needed"
 
-work=$(mktemp -d)
 export SLURM_CONF=$work/slurm.conf
 end() {
     local daemon pid
@@ -67,20 +67,11 @@ export CUDA_VISIBLE_DEVICES=$SLURM_NODEID NCCL_HOSTID=$SLURMD_NODENAME NCCL_SOCK
 exec "$@"
 END
 chmod +x $work/on_node
-failed=0
-# Runs a command, and requires a line that matches the pattern.
-requires() {
-    local pattern=$1 output
-    shift
-    echo "== $*"
-    output=$(timeout 120 "$@" 2>&1)
-    echo "$output"
-    grep -Eq "$pattern" <<<"$output" || { echo "FAILED: no line matches '$pattern'"; failed=1; }
-}
-requires 'all 2 ranks have the same weights' srun -N1 -n2 "$program" --dir $work --compare
-requires 'all 2 ranks have the same weights' srun -N2 -n2 $work/on_node "$program" --dir $work --compare
+both='all 2 ranks have the same weights'
+requires "one node" "$both" srun -N1 -n2 "$program" --dir $work --compare
+requires "two nodes" "$both" srun -N2 -n2 $work/on_node "$program" --dir $work --compare
 for lost in 0 1; do
-    requires '1 rank, from step 40' srun -N2 -n2 --kill-on-bad-exit=0 \
+    survives "two nodes, rank $lost lost" '1 rank, from step 40:' srun -N2 -n2 --kill-on-bad-exit=0 \
         $work/on_node "$program" --dir $work --kill $lost@50 --limit 3
 done
 
@@ -89,6 +80,6 @@ cat >$work/job <<END
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=16830
 srun $work/on_node "$program"
 END
-requires 'Submitted' sbatch --wait -N2 -n2 --output $work/job.out $work/job
-requires 'all 2 ranks have the same weights' cat $work/job.out
-exit $failed
+requires "a batch job" 'Submitted' sbatch --wait -N2 -n2 --output $work/job.out $work/job
+requires "what the batch job printed" "$both" cat $work/job.out
+finish

@@ -8,14 +8,18 @@ use fs_err as fs;
 use crate::bench::peers;
 use crate::cargo::{build, library_file};
 use crate::table::Table;
+use crate::test::programs;
 use crate::{Outcome, test_gpu, workspace};
 
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
-const LIMIT: u64 = 40 << 20;
+const LIMIT: u64 = 60 << 20;
 
 /// What is packed as it is in the workspace: the scripts are executable there.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 7] = [
     ("tests/interop", "interop.py"),
+    ("tests/interop", "cases.sh"),
+    ("tests/interop", "ranks.sh"),
+    ("tests/interop", "slurm.sh"),
     ("xtask/bundle", "interop.sh"),
     ("xtask/bundle", "bench.sh"),
     ("xtask/bundle", "run.sh"),
@@ -23,13 +27,13 @@ const FILES: [(&str, &str); 4] = [
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
-/// The GPU suites, the simulated driver, cuda-core as a library for Python, the examples
-/// `cublas` and `distributed`, the bench of cudarc where it can be built, and this program, which runs the suites,
-/// the demo and the benches. The other machine must be x86-64 Linux with a C library at least as new
-/// as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench, `./interop.sh` guards among
-/// those of PyTorch and CuPy, `./xtask` everything else.
+/// The GPU suites, the examples, the simulated driver, cuda-core as a library for Python, the bench of
+/// cudarc where it can be built, and this program, which runs the suites, the demo and the benches. The
+/// other machine must be x86-64 Linux with a C library at least as new as this machine's: `./run.sh` runs
+/// the matrix and the examples, `./bench.sh` the bench, `./interop.sh` guards among those of PyTorch and
+/// CuPy, `./ranks.sh` and `./slurm.sh` training by several processes, `./xtask` everything else.
 #[derive(clap::Args)]
-#[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
+#[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 60 MiB.")]
 pub(crate) struct Args {
     /// Directory to write; files of an earlier bundle there are overwritten.
     directory: PathBuf,
@@ -61,8 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Err(why) => eprintln!("left out: {why}"),
     }
     fs::create_dir_all(directory.join("examples"))?;
-    let examples = "build -p cuda-core --example cublas --example distributed --profile bundle";
-    for (name, path) in build(examples)?.programs() {
+    let examples = programs::examples_of(&build("build -p cuda-core --examples --profile bundle")?);
+    for (name, path) in &examples {
         pack(path, &format!("examples/{name}"))?;
     }
     for library in ["cuda_sim", "cuda_interop"] {
@@ -82,7 +86,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     println!("{table}");
     ensure!(total <= LIMIT, "the bundle is over {} MiB", LIMIT >> 20);
     println!(
-        "{}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with PyTorch and CuPy",
+        "{}/run.sh runs the matrix and the examples, bench.sh measures, interop.sh nests guards with PyTorch \
+         and CuPy, and ranks.sh trains by several processes",
         directory.display()
     );
     Ok(Outcome::Passed)

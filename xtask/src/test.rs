@@ -3,7 +3,7 @@
 mod depth;
 mod faults;
 mod miri;
-mod programs;
+pub(crate) mod programs;
 mod template;
 
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 mod matrix;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
@@ -15,8 +15,12 @@ use crate::progress::Progress;
 use crate::suite::report::Status;
 use crate::suite::{Case, Program, Report, Row, Setting, junit, libtest};
 use crate::target::Target;
+use crate::test::programs;
 use crate::{Outcome, Refusal, refuse};
 use matrix::Matrix;
+
+/// The row of examples, on all devices.
+const EXAMPLES: &str = "examples";
 
 /// The programs with GPU tests, as arguments of cargo that build them.
 pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --no-run";
@@ -28,7 +32,7 @@ pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --n
 /// runs every test that its devices suffice for; tests that its setting makes meaningless are left
 /// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names
 /// one), NVRTC (CUDA_CORE_NVRTC), NCCL (CUDA_CORE_NCCL), libcudadevrt (CUDA_TESTS_LIBCUDADEVRT) or a newer
-/// driver, where that is absent. A row
+/// driver, where that is absent. The last row, `examples`, runs each example on all devices. A row
 /// that cannot run is printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
@@ -45,7 +49,7 @@ pub(crate) struct Args {
     /// Uses the simulated driver with this many devices.
     #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Runs only rows with a name that contains one of these: `2-default`, `memcheck`.
+    /// Runs only rows with a name that contains one of these: `2-default`, `memcheck`, `examples`.
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
     /// Runs only tests with a path that contains this.
@@ -69,8 +73,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut out: Box<dyn Write> =
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let target = Target::asked_or_real(args.sim)?;
-    let settings = chosen(matrix::settings(&target), &args.row)?;
-    let suites = suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?;
+    let (settings, with_examples) = chosen(matrix::settings(&target), &args.row)?;
+    let suites = match settings.is_empty() {
+        true => Vec::new(),
+        false => suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?,
+    };
     let started = Instant::now();
     let mut report = Report::default();
     let tests: usize = suites.iter().map(|(_, cases)| cases.len()).sum();
@@ -78,14 +85,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(libraries) = target.libraries() {
         write!(out, "{libraries}")?;
     }
-    for setting in &settings {
-        let row = run_row(setting, &target, &suites, args)?;
+    let of_tests = settings.iter().map(Some).chain(with_examples.then_some(None));
+    for setting in of_tests {
+        let row = match setting {
+            Some(setting) => run_row(setting, &target, &suites, args)?,
+            None => run_examples(&target, args)?,
+        };
+        let name = &row.name;
         match &row.status {
-            Status::NotRun(reason) => writeln!(out, "{setting}: not run: {reason}")?,
+            Status::NotRun(reason) => writeln!(out, "{name}: not run: {reason}")?,
             _ => {
                 let (passed, failed, out_of_it) = (row.passed(), row.failed(), row.left_out.len());
                 let counts = format!("{passed} passed, {failed} failed, {out_of_it} left out");
-                writeln!(out, "{setting}: {counts}, {:.1} s", row.seconds)?;
+                writeln!(out, "{name}: {counts}, {:.1} s", row.seconds)?;
             }
         }
         out.flush()?;
@@ -103,16 +115,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(matrix.outcome())
 }
 
-/// The rows with a name that contains one of `parts`, or all; a part that matches none is an error.
-fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<Vec<Setting>> {
-    let names: Vec<String> = rows.iter().map(Setting::to_string).collect();
+/// The rows of tests with a name that contains one of `parts`, or all, and whether that of examples is one;
+/// a part that matches none is an error.
+fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<(Vec<Setting>, bool)> {
+    let names: Vec<String> =
+        rows.iter().map(Setting::to_string).chain([EXAMPLES.to_owned()]).collect();
     let is_unknown = |part: &&String| names.iter().all(|name| !name.contains(part.as_str()));
     if let Some(part) = parts.iter().find(is_unknown) {
         let names = names.join(", ");
         bail!(Refusal(format!("no row is called {part}; the rows are {names}")));
     }
-    rows.retain(|row| parts.is_empty() || parts.iter().any(|part| row.to_string().contains(part)));
-    Ok(rows)
+    let is_chosen = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
+    rows.retain(|row| is_chosen(&row.to_string()));
+    Ok((rows, is_chosen(EXAMPLES)))
 }
 
 fn suites(args: &Args) -> anyhow::Result<Vec<Suite>> {
@@ -139,6 +154,38 @@ fn suites(args: &Args) -> anyhow::Result<Vec<Suite>> {
 /// The file of a suite in a bundle.
 pub(crate) fn file_name(suite: &str) -> &str {
     suite.rsplit("::").next().unwrap_or(suite)
+}
+
+/// Runs each example on all devices.
+fn run_examples(target: &Target, args: &Args) -> anyhow::Result<Row> {
+    let mut row = Row::new(EXAMPLES);
+    let filter = args.filter.as_deref().unwrap_or_default();
+    let Some(libraries) = target.libraries() else {
+        row.status = Status::NotRun("cargo xtask test runs them on the simulated driver".into());
+        return Ok(row);
+    };
+    let examples = match &args.bundle {
+        Some(directory) => in_folder(&directory.canonicalize()?.join(EXAMPLES))?,
+        None => programs::examples_of(&build("build -p cuda-core --examples")?),
+    };
+    let device_runtime = libraries.device_runtime.as_deref().ok();
+    programs::on_gpus(&examples, filter, device_runtime, &mut row);
+    if row.is_empty() && args.filter.is_none() {
+        row.status = Status::NotRun("there are none".into());
+    }
+    Ok(row)
+}
+
+/// Names and paths of the files of a folder; none if there is no folder, as in older bundles.
+fn in_folder(folder: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    if !folder.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let entries = fs::read_dir(folder)?.map(|entry| {
+        let entry = entry?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
+    });
+    entries.collect()
 }
 
 fn run_row(

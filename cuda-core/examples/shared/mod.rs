@@ -32,6 +32,12 @@ pub(crate) fn run(example: fn() -> Result) -> ExitCode {
     }
 }
 
+/// Prints which part the example leaves out, and what the machine lacks for it: `cargo xtask` lists
+/// these lines.
+pub(crate) fn leave_out(part: &str, needs: &str) {
+    println!("not run: {part}: needs {needs}");
+}
+
 /// Prints an error, and returns the exit code for it.
 pub(crate) fn report(error: &(dyn Error + 'static)) -> u8 {
     let lacks = error.is::<Lacks>()

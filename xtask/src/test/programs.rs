@@ -1,16 +1,18 @@
-//! Programs on the simulated driver: the examples of `cuda-core`, and `tests/interop`, in which Python
-//! has cuda-core's guards among plain driver calls.
+//! The examples of `cuda-core`, on the simulated driver and on GPUs; and on the simulated driver
+//! `tests/interop`, in which Python has cuda-core's guards among plain driver calls.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+#[cfg(test)]
+use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::process::{Record, python, succeeds};
-use crate::suite::{Finished, Report, Run, Verdict};
+use crate::process::{Record, follow, python, succeeds};
+use crate::suite::{Finished, Report, Row, Run, Verdict};
 use crate::workspace;
 
 const EXAMPLES: &str = "cuda-core (examples)";
@@ -18,6 +20,12 @@ const INTEROP: &str = "tests/interop";
 
 /// The exit code of an example on a machine that lacks what the example needs.
 const COULD_NOT_RUN: i32 = 2;
+
+/// How long an example may take on a GPU; they take some seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What an example prints before the name of a part that it leaves out, and the reason.
+const LEFT_OUT: &str = "not run: ";
 
 /// Examples that run more than once: the arguments of each further run, and what it then prints.
 const FURTHER_RUNS: [(&str, &str, &str); 4] = [
@@ -35,12 +43,9 @@ pub(super) fn examples(
     built: &Built,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let is_example = |path: &Path| path.parent().is_some_and(|it| it.ends_with("examples"));
-    let programs = built.programs();
-    let examples = programs.filter(|(name, path)| is_example(path) && name.contains(filter));
-    for (name, path) in BTreeMap::from_iter(examples) {
+    for (name, path) in examples_of(built).iter().filter(|(name, _)| name.contains(filter)) {
         let further = FURTHER_RUNS.iter().filter(|(it, ..)| *it == name);
-        for (_, arguments, prints) in [(name, "", "")].iter().chain(further) {
+        for (_, arguments, prints) in [(&**name, "", "")].iter().chain(further) {
             let mut command = Command::new(path);
             command.args(arguments.split_whitespace());
             let name = format!("{name} {arguments}");
@@ -48,6 +53,43 @@ pub(super) fn examples(
         }
     }
     Ok(())
+}
+
+/// Names and paths of the examples among what cargo built.
+pub(crate) fn examples_of(built: &Built) -> BTreeMap<String, PathBuf> {
+    let is_example = |path: &Path| path.parent().is_some_and(|it| it.ends_with("examples"));
+    let examples = built.programs().filter(|(_, path)| is_example(path));
+    examples.map(|(name, path)| (name.to_owned(), path.to_owned())).collect()
+}
+
+/// Runs each example with a name that contains `filter` on the GPUs that it sees. `device_runtime` is the
+/// toolkit's archive, for the one that links with it.
+pub(crate) fn on_gpus(
+    examples: &BTreeMap<String, PathBuf>,
+    filter: &str,
+    device_runtime: Option<&str>,
+    row: &mut Row,
+) {
+    for (name, path) in examples.iter().filter(|(name, _)| name.contains(filter)) {
+        let started = Instant::now();
+        let mut command = Command::new(path);
+        command.args(device_runtime.filter(|_| name == "graphs"));
+        let mut printed = String::new();
+        let take = |line: &str| printed.extend([line, "\n"]);
+        let ended = follow(command, PATIENCE, take, |lines| lines.collect::<Vec<_>>().join("\n"));
+        let (word, verdict) = match ended {
+            Ok((status, errors)) => {
+                let (stdout, stderr) = (printed.into_bytes(), errors.into_bytes());
+                let output = Output { status, stdout, stderr };
+                note_parts(&output, (EXAMPLES, name), row);
+                verdict(EXAMPLES, &output, None, "")
+            }
+            Err(why) => ("FAILED", Verdict::Failed(format!("{why:#}\n{printed}"))),
+        };
+        // Standard output may be the report's.
+        eprintln!("{EXAMPLES} {name} ... {word}");
+        add(row, (EXAMPLES, name), verdict, started);
+    }
 }
 
 /// Runs the cases that need neither PyTorch nor CuPy.
@@ -88,25 +130,47 @@ fn run(
         .env("CUDA_SIM_REPORT", &record.0)
         .output()
         .with_context(|| name.to_owned())?;
-    let (word, verdict) = verdict(suite, &output, &record.read(), prints);
+    let (word, verdict) = verdict(suite, &output, Some(&record.read()), prints);
     println!("{suite} {name} ... {word}");
-    let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
     let row = report.row(&format!("{suite}, simulated"));
-    row.add(suite, Run { finished: vec![finished], ..Run::default() });
+    note_parts(&output, (suite, name), row);
+    add(row, (suite, name), verdict, started);
     Ok(())
 }
 
-/// The result, in a word and for the report.
-fn verdict(suite: &str, output: &Output, simulated: &str, prints: &str) -> (&'static str, Verdict) {
+fn add(row: &mut Row, (suite, name): (&str, &str), verdict: Verdict, started: Instant) {
+    let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
+    row.add(suite, Run { finished: vec![finished], ..Run::default() });
+}
+
+/// Notes the parts of itself that a program says it left out.
+fn note_parts(output: &Output, (suite, name): (&str, &str), row: &mut Row) {
+    for said in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some((part, why)) = said.strip_prefix(LEFT_OUT).and_then(|it| it.split_once(": ")) {
+            row.leave_out(suite, &format!("{name}, {part}"), why);
+        }
+    }
+}
+
+/// The result, in a word and for the report. `simulated` is the simulated driver's report, if that ran.
+fn verdict(
+    suite: &str,
+    output: &Output,
+    simulated: Option<&str>,
+    prints: &str,
+) -> (&'static str, Verdict) {
     let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
-    let clean = simulated.lines().next().is_some_and(|it| it.contains("no violation"));
+    let found_none = |it: &str| it.lines().next().is_some_and(|it| it.contains("no violation"));
+    let clean = simulated.is_none_or(found_none);
     match output.status.code() {
         Some(0) if clean && printed.contains(prints) => ("ok", Verdict::Passed),
         Some(COULD_NOT_RUN) if clean && suite == EXAMPLES => {
-            let reason = format!("on the simulated driver {}", lacking(&errors));
+            let place = if simulated.is_some() { "on the simulated driver " } else { "" };
+            let reason = format!("{place}{}", lacking(&errors));
             ("could not run", Verdict::Ignored(reason))
         }
         _ => {
+            let simulated = simulated.unwrap_or_default();
             let text = format!("{}\n{printed}\n{errors}\n{simulated}", output.status);
             ("FAILED", Verdict::Failed(text))
         }
@@ -121,12 +185,45 @@ fn lacking(errors: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::lacking;
+    use std::env;
+
+    use super::*;
 
     #[test]
     fn the_reason_is_what_the_example_says() {
         let errors = "a warning\ncould not run: this example needs two GPUs\n";
         assert_eq!(lacking(errors), "this example needs two GPUs");
         assert_eq!(lacking(""), "");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn on_gpus_each_example_says_what_it_left_out() {
+        let folder = env::temp_dir().join(format!("examples-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // Written by a process of its own: one that another test starts meanwhile would otherwise have the
+        // file open, which then cannot be run.
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1""#;
+        let program = |name: &str, script: &str| {
+            let path = folder.join(name);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", write, "sh"]).arg(&path).arg(script);
+            assert!(succeeds(shell));
+            (name.to_owned(), path)
+        };
+        let examples = BTreeMap::from([
+            program("fails", "echo half; exit 1"),
+            program("graphs", "test $1 = archive && echo not run: a loop: needs NVRTC"),
+            program("lacks", "echo could not run: this example needs two GPUs >&2; exit 2"),
+        ]);
+        let mut row = Row::new("examples");
+        on_gpus(&examples, "", Some("archive"), &mut row);
+        fs::remove_dir_all(&folder).unwrap();
+        let failed: Vec<_> = row.failures().map(|(name, _)| name).collect();
+        assert_eq!((row.passed(), failed), (1, vec!["examples: fails".to_owned()]));
+        let left_out = row.left_out.iter().map(|it| (&*it.test, &*it.reason));
+        let expected =
+            [("graphs, a loop", "needs NVRTC"), ("lacks", "this example needs two GPUs")];
+        assert!(left_out.eq(expected), "{:?}", row.left_out);
     }
 }
