@@ -246,8 +246,10 @@ gpu_test! {
         stream.synchronize()?;
         cuda_core::drops::flush();
         assert_eq!(stream.protocol_handle(), (0, stream.as_raw().addr()));
-        let values = stream.alloc_zeroed::<f16>(6)?;
+        let mut values = stream.alloc_zeroed::<f16>(6)?;
         assert_eq!(ArrayInterface::of(&values, &stream)?.data, (values.as_raw(), true));
+        let writable = ArrayInterface::of_mut(values.slice_mut(2..)?, &stream)?;
+        assert_eq!((writable.data, writable.shape), ((values.as_raw() + 4, false), vec![4]));
         let entries = ArrayInterface::of(values.slice(2..)?, &stream)?;
         assert_eq!((entries.shape, entries.typestr, entries.version), (vec![4], "<f2", 3));
         assert_eq!(entries.data, (values.as_raw() + 4, true));

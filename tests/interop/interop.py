@@ -7,7 +7,10 @@ lie on it, and work of one library must change nothing for the others. Each scop
 the device that was current before; that of cuda-core must restore exactly the context.
 
 Then tensors go from cuda-core to the others and back by DLPack, without copies: each side frees the
-other's memory, on any thread, once its last owner is gone and what it enqueued is done.
+other's memory, on any thread, once its last owner is gone and what it enqueued is done. They have each
+type of elements that both sides know, and strides; what cuda-core cannot take, it refuses. And the
+others work on memory of cuda-core by `__cuda_array_interface__`, on a stream of cuda-core. Last, a tool
+that `NVTX_INJECTION64_PATH` names sees ranges of cuda-core.
 
 Needs PyTorch, CuPy and two GPUs. Exit code: 0 passed, 1 failed, 2 not run.
 """
@@ -18,6 +21,8 @@ import ctypes
 import itertools
 import json
 import os
+import struct
+import subprocess
 import sys
 import threading
 
@@ -37,6 +42,20 @@ class Raised(Exception):
 def require(condition, message):
     if not condition:
         raise AssertionError(message)
+
+
+class CoreError(AssertionError):
+    """An error of cuda-core."""
+
+
+def refused(says, call):
+    """Requires that cuda-core refuses something, with an error that says this."""
+    try:
+        call()
+    except CoreError as error:
+        require(says in str(error), f"refused, but not because {says!r}: {error}")
+    else:
+        require(False, f"taken, although {says!r}")
 
 
 def load(path):
@@ -117,7 +136,7 @@ class CudaCore:
         code = getattr(self.library, name)(*arguments)
         if code:
             text = self.library.interop_last_error().decode()
-            raise AssertionError(f"{name}: error {code}: {text}")
+            raise CoreError(f"{name}: error {code}: {text}")
 
     @contextlib.contextmanager
     def scope(self, device):
@@ -169,12 +188,45 @@ class CoreStream:
 
     def __init__(self, core, device):
         self.core, self.device = core, device
-        self.stream, handle = ctypes.c_void_p(), ctypes.c_size_t()
-        core.call("interop_stream", device, ctypes.byref(self.stream), ctypes.byref(handle))
-        self.handle = handle.value
+        self.stream, version, handle = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_size_t()
+        places = map(ctypes.byref, (self.stream, version, handle))
+        core.call("interop_stream", device, *places)
+        self.version, self.handle = version.value, handle.value
+
+    def __cuda_stream__(self):
+        return self.version, self.handle
 
     def export(self, value, shape):
         return Exported(self, value, shape)
+
+    def export_numbers(self, kind, numbers, shape, strides=()):
+        return ExportedNumbers(self, kind, numbers, shape, strides)
+
+    def exchange(self, capsule, kind, left):
+        """Takes a tensor over for a moment, and puts the numbers `left` in it; returns what was in it, its
+        address and its length."""
+        versioned, tensor = open_capsule(capsule)
+        left = to_bytes(kind, left)
+        found, address, length = bytes(len(left)), ctypes.c_uint64(), ctypes.c_size_t()
+        found = ctypes.create_string_buffer(found, len(left))
+        # It is cuda-core's from now on, also if it is refused.
+        PYTHON.PyCapsule_SetName(id(capsule), NAMES[versioned][1])
+        self.core.call(
+            "interop_exchange",
+            self.stream,
+            tensor,
+            ctypes.c_bool(versioned),
+            *code_of(kind),
+            found,
+            left,
+            ctypes.c_size_t(len(left)),
+            ctypes.byref(address),
+            ctypes.byref(length),
+        )
+        return from_bytes(kind, found.raw), address.value, length.value
+
+    def array(self, kind, numbers, writable):
+        return CoreArray(self, kind, numbers, writable)
 
     def take(self, producer, filled, value, **version):
         """Takes a tensor of another library over, and fills its elements from `filled` on."""
@@ -186,6 +238,60 @@ class CoreStream:
 
     def close(self):
         self.core.library.interop_stream_drop(self.stream)
+
+
+# Code and bits of each type that tensors of cuda-core can have, and how `struct` packs a number, or a part of one.
+TYPES = {
+    "int8": (0, 8, "b"),
+    "int16": (0, 16, "h"),
+    "int32": (0, 32, "i"),
+    "int64": (0, 64, "q"),
+    "uint8": (1, 8, "B"),
+    "uint16": (1, 16, "H"),
+    "uint32": (1, 32, "I"),
+    "uint64": (1, 64, "Q"),
+    "float16": (2, 16, "e"),
+    "bfloat16": (4, 16, "f"),  # The upper half of a float.
+    "float32": (2, 32, "f"),
+    "float64": (2, 64, "d"),
+    "complex64": (5, 64, "f"),
+    "complex128": (5, 128, "d"),
+}
+
+
+def code_of(kind):
+    return tuple(map(ctypes.c_uint8, TYPES[kind][:2]))
+
+
+def numbers_of(kind, count, first=0):
+    """Small integers, which all types have; complex ones with an imaginary part."""
+    numbers = range(first, first + count)
+    return [complex(number, 1) if kind.startswith("complex") else number for number in numbers]
+
+
+def to_bytes(kind, numbers):
+    if kind.startswith("complex"):
+        numbers = [part for number in numbers for part in (number.real, number.imag)]
+    packed = [struct.pack("<" + TYPES[kind][2], number) for number in numbers]
+    return b"".join(part[2:] if kind == "bfloat16" else part for part in packed)
+
+
+def from_bytes(kind, data):
+    code, bits, form = TYPES[kind]
+    size = bits // 16 if kind.startswith("complex") else bits // 8
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    if kind == "bfloat16":
+        parts = [bytes(2) + part for part in parts]
+    numbers = [struct.unpack("<" + form, part)[0] for part in parts]
+    if kind.startswith("complex"):
+        return [complex(*pair) for pair in zip(numbers[::2], numbers[1::2])]
+    return numbers
+
+
+def gathered(numbers, shape, strides):
+    """The numbers that an array with these strides has, row by row."""
+    places = itertools.product(*map(range, shape))
+    return [numbers[sum(map(lambda at, step: at * step, place, strides))] for place in places]
 
 
 # Names of capsules before and after a consumer has taken the tensor; kept, as capsules refer to them.
@@ -215,6 +321,12 @@ def drop_capsule(capsule):
             delete(PYTHON.PyCapsule_GetPointer(capsule, name), versioned)
 
 
+def open_capsule(capsule):
+    """Whether its tensor is versioned, and the tensor."""
+    versioned = bool(PYTHON.PyCapsule_IsValid(id(capsule), NAMES[True][0]))
+    return versioned, ctypes.c_void_p(PYTHON.PyCapsule_GetPointer(id(capsule), NAMES[versioned][0]))
+
+
 class Exported:
     """What cuda-core gives to `from_dlpack`: each capsule has a new tensor."""
 
@@ -228,11 +340,11 @@ class Exported:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         self.versioned = max_version is not None and max_version[0] >= 1
         tensor, address = ctypes.c_void_p(), ctypes.c_uint64()
+        name, arguments = self.made_by()
         self.stream.core.call(
-            "interop_export",
+            name,
             self.stream.stream,
-            ctypes.c_float(self.value),
-            *map(ctypes.c_size_t, self.shape),
+            *arguments,
             ctypes.c_int64(1 if stream is None else stream),
             ctypes.c_bool(self.versioned),
             ctypes.byref(tensor),
@@ -243,19 +355,86 @@ class Exported:
         return PYTHON.PyCapsule_New(tensor, NAMES[self.versioned][0], destructor)
 
 
+    def made_by(self):
+        return "interop_export", (ctypes.c_float(self.value), *map(ctypes.c_size_t, self.shape))
+
+
+class ExportedNumbers(Exported):
+    """The same with numbers of any type, and with strides."""
+
+    def __init__(self, stream, kind, numbers, shape, strides):
+        super().__init__(stream, None, shape)
+        self.kind, self.numbers, self.strides = kind, numbers, strides
+
+    def made_by(self):
+        data = to_bytes(self.kind, self.numbers)
+        extents = (*self.shape, *self.strides)
+        extents = (ctypes.c_size_t * len(extents))(*extents)
+        counts = ctypes.c_size_t(len(self.shape)), ctypes.c_bool(len(self.strides) > 0)
+        size = ctypes.c_size_t(len(data))
+        return "interop_export_numbers", (*code_of(self.kind), data, size, extents, *counts)
+
+
+class CoreArray:
+    """Memory of cuda-core, for `__cuda_array_interface__`."""
+
+    class Entries(ctypes.Structure):
+        _fields_ = [
+            ("length", ctypes.c_size_t),
+            ("address", ctypes.c_uint64),
+            ("stream", ctypes.c_size_t),
+            ("version", ctypes.c_uint32),
+            ("read_only", ctypes.c_bool),
+            ("typestr", ctypes.c_char * 8),
+        ]
+
+    def __init__(self, stream, kind, numbers, writable):
+        self.stream, self.kind, self.entries = stream, kind, self.Entries()
+        self.data = to_bytes(kind, numbers)
+        self.array = ctypes.c_void_p()
+        stream.core.call(
+            "interop_array",
+            stream.stream,
+            *code_of(kind),
+            self.data,
+            ctypes.c_size_t(len(self.data)),
+            ctypes.c_bool(writable),
+            ctypes.byref(self.array),
+            ctypes.byref(self.entries),
+        )
+        self.address = self.entries.address
+
+    @property
+    def __cuda_array_interface__(self):
+        entries = self.entries
+        return {
+            "shape": (entries.length,),
+            "typestr": entries.typestr.decode(),
+            "data": (entries.address, bool(entries.read_only)),
+            "version": entries.version,
+            "stream": entries.stream,
+        }
+
+    def read(self):
+        found = ctypes.create_string_buffer(len(self.data))
+        self.stream.core.call("interop_array_read", self.stream.stream, self.array, found)
+        return from_bytes(self.kind, found.raw)
+
+    def close(self):
+        self.stream.core.library.interop_array_drop(self.array)
+
+
 class Taken:
     """A tensor of another library as a buffer of cuda-core."""
 
     def __init__(self, stream, capsule, filled, value):
         self.core = stream.core
-        versioned = bool(PYTHON.PyCapsule_IsValid(id(capsule), NAMES[True][0]))
-        name, used = NAMES[versioned]
-        tensor = PYTHON.PyCapsule_GetPointer(id(capsule), name)
+        versioned, tensor = open_capsule(capsule)
         self.buffer, address, length = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t()
         self.core.call(
             "interop_import",
             stream.stream,
-            ctypes.c_void_p(tensor),
+            tensor,
             ctypes.c_bool(versioned),
             ctypes.c_size_t(filled),
             ctypes.c_float(value),
@@ -263,7 +442,7 @@ class Taken:
             ctypes.byref(address),
             ctypes.byref(length),
         )
-        PYTHON.PyCapsule_SetName(id(capsule), used)
+        PYTHON.PyCapsule_SetName(id(capsule), NAMES[versioned][1])
         self.address, self.length, self.versioned = address.value, length.value, versioned
 
     def drop_elsewhere(self):
@@ -313,6 +492,29 @@ class Torch:
 
     def make(self, value, shape, device):
         return self.torch.full(shape, value, dtype=self.torch.float32, device=f"cuda:{device}")
+
+    # Those of cuda-core that it can calculate with.
+    kinds = [kind for kind in TYPES if kind not in ("uint16", "uint32", "uint64")]
+
+    def of(self, kind, numbers, device):
+        dtype = getattr(self.torch, kind)
+        return self.torch.tensor(numbers, dtype=dtype, device=f"cuda:{device}")
+
+    def kind(self, tensor):
+        return str(tensor.dtype).removeprefix("torch.")
+
+    def strides(self, tensor):
+        return tuple(tensor.stride())
+
+    def take_array(self, array, device):
+        return self.torch.as_tensor(array, device=f"cuda:{device}")
+
+    takes_read_only = False
+
+    def on(self, stream):
+        """Makes a stream of cuda-core the current one."""
+        _, handle = stream.__cuda_stream__()
+        return self.torch.cuda.stream(self.torch.cuda.ExternalStream(handle, stream.device))
 
     def address(self, tensor):
         return tensor.data_ptr()
@@ -372,6 +574,30 @@ class Cupy:
     def make(self, value, shape, device):
         with self.scope(device):
             return self.cupy.full(shape, value, dtype="float32")
+
+    kinds = [kind for kind in TYPES if kind != "bfloat16"]
+
+    def of(self, kind, numbers, device):
+        with self.scope(device):
+            return self.cupy.array(numbers, dtype=kind)
+
+    def kind(self, array):
+        return str(array.dtype)
+
+    def strides(self, array):
+        return tuple(stride // array.itemsize for stride in array.strides)
+
+    def take_array(self, array, device):
+        with self.scope(device):
+            return self.cupy.asarray(array)
+
+    takes_read_only = True
+
+    def on(self, stream):
+        """Makes a stream of cuda-core the current one."""
+        if hasattr(self.cupy.cuda.Stream, "from_external"):  # Takes what has `__cuda_stream__`, from 14 on.
+            return self.cupy.cuda.Stream.from_external(stream)
+        return self.cupy.cuda.ExternalStream(stream.__cuda_stream__()[1], stream.device)
 
     def address(self, array):
         return array.data.ptr
@@ -446,6 +672,33 @@ class Raw:
 
     def version(self):
         return None
+
+
+# What a process prints that begins NVTX ranges in the library which its argument names.
+RANGES = """
+import ctypes, sys
+ranges = ctypes.CDLL(sys.argv[1]).interop_nvtx
+ranges.restype = ctypes.c_char_p
+print(ranges().decode())
+"""
+
+
+def check_ranges(library, tool, expected):
+    """Begins NVTX ranges in a process of its own, which may be told of a tool."""
+    environment = {name: value for name, value in os.environ.items() if name != "NVTX_INJECTION64_PATH"}
+    if tool:
+        environment["NVTX_INJECTION64_PATH"] = tool
+    # The other process has a driver of its own, if any, whose report is not this one's.
+    environment.pop("CUDA_SIM_REPORT", None)
+    ended = subprocess.run(
+        [sys.executable, "-c", RANGES, library],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    require(ended.returncode == 0, f"exit code {ended.returncode}: {ended.stderr}")
+    require(ended.stdout.split("\n")[:-1] == expected, f"the tool saw {ended.stdout!r}")
 
 
 class Nest:
@@ -560,12 +813,21 @@ SHAPE = (512, 1024)
 COUNT = SHAPE[0] * SHAPE[1]
 
 
-class Tensors:
-    """Tensors between cuda-core and another library, on device 0."""
+# Shapes and strides of 24 numbers: rows, columns, a permutation of three dimensions, parts that overlap.
+LAYOUTS = [
+    ((4, 6), (6, 1)),
+    ((4, 6), (1, 4)),
+    ((2, 3, 4), (1, 2, 6)),
+    ((5, 5), (4, 1)),
+]
 
-    def __init__(self, core, other):
-        self.core, self.other = core, other
-        self.stream = core.stream(0)
+
+class Tensors:
+    """Tensors and arrays between cuda-core and another library, on one device."""
+
+    def __init__(self, core, other, device):
+        self.core, self.other, self.device = core, other, device
+        self.stream = core.stream(device)
 
     def close(self):
         self.stream.close()
@@ -573,37 +835,51 @@ class Tensors:
     def cases(self):
         yield "a capsule that nobody takes", self.unclaimed
         yield "round trip of cuda-core", self.loop
+        yield "types and layouts of cuda-core", self.loop_of_types
+        yield "arrays of cuda-core", self.arrays
         if not isinstance(self.other, Raw):
             name = self.other.name
             yield f"cuda_core to {name}", self.to_other
             yield f"cuda_core to {name}, used late", self.used_late
             yield f"{name} to cuda_core", self.from_other
+            for kind in self.other.kinds:
+                yield f"cuda_core to {name}, {kind}", lambda kind=kind: self.numbers_to_other(kind)
+                yield f"{name} to cuda_core, {kind}", lambda kind=kind: self.numbers_from_other(kind)
+            for shape, strides in LAYOUTS:
+                text = f"cuda_core to {name}, {shape} by {strides}"
+                yield text, lambda shape=shape, strides=strides: self.layout_to_other(shape, strides)
+            yield f"{name} to cuda_core, parts", self.parts_from_other
+            yield f"{name} to cuda_core, what is refused", self.refused_of_other
+            for kind in self.other.kinds:
+                if kind != "bfloat16":  # Arrays have no name for it.
+                    yield f"array to {name}, {kind}", lambda kind=kind: self.array_to_other(kind)
+            yield f"read-only array to {name}", self.read_only_to_other
 
     def unclaimed(self):
-        before = self.core.used(0)
+        before = self.core.used(self.device)
         for version in (None, (1, 0)):
             capsule = self.stream.export(1.0, SHAPE).__dlpack__(max_version=version)
-            require(self.core.used(0) > before, "the capsule keeps the memory")
+            require(self.core.used(self.device) > before, "the capsule keeps the memory")
             holder = [capsule]
             del capsule
             on_a_thread(holder.clear)
-            require(self.core.used(0) == before, "freed with the capsule")
+            require(self.core.used(self.device) == before, "freed with the capsule")
 
     def loop(self):
-        before = self.core.used(0)
+        before = self.core.used(self.device)
         for version in (None, (1, 0)):
             exported = self.stream.export(3.0, SHAPE)
             taken = self.stream.take(exported, COUNT, 0.0, max_version=version)
             require(taken.versioned == (version is not None), "the struct that was asked for")
             require((taken.address, taken.length) == (exported.address, COUNT), "it was copied")
-            require(self.core.used(0) > before, "the buffer keeps the memory")
+            require(self.core.used(self.device) > before, "the buffer keeps the memory")
             taken.drop_elsewhere()
-            require(self.core.used(0) == before, "freed with the buffer")
+            require(self.core.used(self.device) == before, "freed with the buffer")
 
     def to_other(self):
-        before = self.core.used(0)
+        before = self.core.used(self.device)
         for side in (contextlib.nullcontext, self.other.side_stream):
-            with self.other.scope(0), side():
+            with self.other.scope(self.device), side():
                 exported = self.stream.export(3.0, SHAPE)
                 tensor = self.other.take(exported)
                 require(self.other.address(tensor) == exported.address, "it was copied")
@@ -611,15 +887,15 @@ class Tensors:
                 require(set(self.other.numbers(tensor)) == {3.0}, "taken before it was filled")
                 part = tensor[1:2]
                 del tensor
-                require(self.core.used(0) > before, "a view keeps the memory")
+                require(self.core.used(self.device) > before, "a view keeps the memory")
                 holder = [part]
                 del part
                 on_a_thread(holder.clear)
-                require(self.core.used(0) == before, "freed with the last view")
+                require(self.core.used(self.device) == before, "freed with the last view")
 
     def used_late(self):
-        with self.other.scope(0), self.other.side_stream():
-            warm = self.other.copy_late(self.other.make(1.0, SHAPE, 0))
+        with self.other.scope(self.device), self.other.side_stream():
+            warm = self.other.copy_late(self.other.make(1.0, SHAPE, self.device))
             self.other.numbers(warm)
             tensor = self.other.take(self.stream.export(5.0, SHAPE))
             copy = self.other.copy_late(tensor)
@@ -628,10 +904,10 @@ class Tensors:
             require(set(self.other.numbers(copy)) == {5.0}, "freed under the other's work")
 
     def from_other(self):
-        with self.other.scope(0), self.other.side_stream():
+        with self.other.scope(self.device), self.other.side_stream():
             before = self.other.used()
             for version in ({}, {"max_version": (1, 0)}):
-                tensor = self.other.make(2.0, SHAPE, 0)
+                tensor = self.other.make(2.0, SHAPE, self.device)
                 taken = self.stream.take(tensor, COUNT // 2, 7.0, **version)
                 require(taken.address == self.other.address(tensor), "it was copied")
                 numbers = self.other.numbers(tensor)
@@ -640,6 +916,158 @@ class Tensors:
                 require(self.other.used() > before, "the buffer keeps the memory")
                 taken.drop_elsewhere()
                 require(self.other.used() == before, "freed with the buffer")
+
+    def loop_of_types(self):
+        before = self.core.used(self.device)
+        for kind in TYPES:
+            for version in (None, (1, 0)):
+                numbers, others = numbers_of(kind, 30), numbers_of(kind, 30, first=50)
+                exported = self.stream.export_numbers(kind, numbers, (5, 6))
+                capsule = exported.__dlpack__(stream=self.stream.handle, max_version=version)
+                found = self.stream.exchange(capsule, kind, others)
+                require(found == (numbers, exported.address, 30), f"{kind}: {found}")
+        for shape, strides in LAYOUTS:
+            exported = self.stream.export_numbers("int32", numbers_of("int32", 24), shape, strides)
+            capsule = exported.__dlpack__(stream=self.stream.handle)
+            take = lambda: self.stream.exchange(capsule, "int32", [0] * 24)  # noqa: E731
+            if strides == (6, 1):
+                take()
+            else:
+                refused("there are gaps between the elements", take)
+        exported = self.stream.export_numbers("float64", [0.0] * 8, (8,))
+        capsule = exported.__dlpack__(stream=self.stream.handle)
+        says = "the elements are float64, not float32"
+        refused(says, lambda: self.stream.exchange(capsule, "float32", [0.0] * 8))
+        says = "leaves the 8 elements"
+        refused(says, self.stream.export_numbers("int8", [0] * 8, (2, 4), (5, 1)).__dlpack__)
+        require(self.core.used(self.device) == before, "all is freed, also what was refused")
+
+    def arrays(self):
+        for kind in TYPES:
+            numbers = numbers_of(kind, 12)
+            for writable in (False, True):
+                if kind == "bfloat16":
+                    refused("bf16", lambda: self.stream.array(kind, numbers, writable))
+                    continue
+                array = self.stream.array(kind, numbers, writable)
+                code, bits, _ = TYPES[kind]
+                letter = {0: "i", 1: "u", 2: "f", 5: "c"}[code]
+                expected = {
+                    "shape": (12,),
+                    "typestr": f"{'|' if bits == 8 else '<'}{letter}{bits // 8}",
+                    "data": (array.address, not writable),
+                    "version": 3,
+                    "stream": self.stream.handle,
+                }
+                entries = array.__cuda_array_interface__
+                require(entries == expected, f"{entries}, not {expected}")
+                require(array.read() == numbers, "the numbers are not there")
+                array.close()
+        require(self.stream.__cuda_stream__() == (0, self.stream.handle), "__cuda_stream__")
+
+    def numbers_to_other(self, kind):
+        numbers = numbers_of(kind, 30)
+        with self.other.scope(self.device):
+            exported = self.stream.export_numbers(kind, numbers, (5, 6))
+            tensor = self.other.take(exported)
+            require(self.other.kind(tensor) == kind, f"its type is {self.other.kind(tensor)}")
+            require(self.other.address(tensor) == exported.address, "it was copied")
+            found = self.other.numbers(tensor)
+            require(found == numbers, f"it has {found}")
+
+    def numbers_from_other(self, kind):
+        numbers, others = numbers_of(kind, 30), numbers_of(kind, 30, first=50)
+        with self.other.scope(self.device):
+            for version in ({}, {"max_version": (1, 0)}):
+                tensor = self.other.of(kind, numbers, self.device)
+                capsule = tensor.__dlpack__(stream=self.stream.handle, **version)
+                found = self.stream.exchange(capsule, kind, others)
+                expected = numbers, self.other.address(tensor), 30
+                require(found == expected, f"{found}, not {expected}")
+                left = self.other.numbers(tensor)
+                require(left == others, f"not in place: {left}")
+
+    def layout_to_other(self, shape, strides):
+        numbers = numbers_of("float32", 24)
+        with self.other.scope(self.device):
+            exported = self.stream.export_numbers("float32", numbers, shape, strides)
+            tensor = self.other.take(exported)
+            layout = tuple(tensor.shape), self.other.strides(tensor)
+            require(layout == (shape, strides), f"its layout is {layout}")
+            require(self.other.address(tensor) == exported.address, "it was copied")
+            found, expected = self.other.numbers(tensor), gathered(numbers, shape, strides)
+            require(found == expected, f"{found}, not {expected}")
+
+    def parts_from_other(self):
+        """Parts whose elements follow each other can be taken."""
+        with self.other.scope(self.device):
+            whole = self.other.of("float32", numbers_of("float32", 24), self.device).reshape(4, 6)
+            for part, first, count in ((whole[1:3], 6, 12), (whole[3], 18, 6), (whole.T.T, 0, 24)):
+                others = numbers_of("float32", count, first=100)
+                capsule = part.__dlpack__(stream=self.stream.handle)
+                found = self.stream.exchange(capsule, "float32", others)
+                address = self.other.address(whole) + 4 * first
+                require(found[1:] == (address, count), f"the part from {first} on: {found[1:]}")
+                require(self.other.numbers(part) == others, "not in place")
+
+    def refused_of_other(self):
+        with self.other.scope(self.device):
+            before = self.other.used()
+            whole = self.other.of("float32", numbers_of("float32", 24), self.device).reshape(4, 6)
+            doubles = self.other.of("float64", numbers_of("float64", 24), self.device)
+            bools = self.other.of("bool", [True] * 24, self.device)
+            for tensor, kind, says in (
+                (whole.T, "float32", "there are gaps between the elements"),
+                (whole[:, ::2], "float32", "there are gaps between the elements"),
+                (doubles, "float32", "the elements are float64, not float32"),
+                (whole, "int32", "the elements are float32, not int32"),
+                (bools, "uint8", "not uint8"),
+            ):
+                for version in ({}, {"max_version": (1, 0)}):
+                    capsule = tensor.__dlpack__(stream=self.stream.handle, **version)
+                    refused(says, lambda: self.stream.exchange(capsule, kind, numbers_of(kind, 24)))
+            require(self.other.numbers(whole) == numbers_of("float32", 24), "a refused one was written")
+            del whole, doubles, bools, tensor, capsule
+            require(self.other.used() == before, "freed, although refused")
+        with self.other.scope(1 - self.device):
+            tensor = self.other.of("float32", numbers_of("float32", 24), 1 - self.device)
+            capsule = tensor.__dlpack__(stream=-1)
+            says = f"on device {1 - self.device}, the stream on device {self.device}"
+            refused(says, lambda: self.stream.exchange(capsule, "float32", [0.0] * 24))
+
+    def array_to_other(self, kind):
+        """It works on a stream of cuda-core, which therefore reads what it has written."""
+        numbers = numbers_of(kind, 30)
+        array = self.stream.array(kind, numbers, True)
+        with self.other.scope(self.device), self.other.on(self.stream):
+            taken = self.other.take_array(array, self.device)
+            require(self.other.kind(taken) == kind, f"its type is {self.other.kind(taken)}")
+            require(self.other.address(taken) == array.address, "it was copied")
+            found = self.other.numbers(taken)
+            require(found == numbers, f"it has {found}")
+            late = self.other.copy_late(taken)
+            taken += 1
+            found = array.read()
+            require(found == [number + 1 for number in numbers], f"cuda-core reads {found}")
+            require(self.other.numbers(late) == numbers, "the copy came before")
+            del taken, late
+        array.close()
+
+    def read_only_to_other(self):
+        array = self.stream.array("float32", numbers_of("float32", 30), False)
+        with self.other.scope(self.device), self.other.on(self.stream):
+            if self.other.takes_read_only:
+                taken = self.other.take_array(array, self.device)
+                require(self.other.numbers(taken) == numbers_of("float32", 30), "read otherwise")
+                del taken
+            else:
+                try:
+                    self.other.take_array(array, self.device)
+                except TypeError as error:
+                    require("read only" in str(error), f"refused otherwise: {error}")
+                else:
+                    require(False, "it took a read-only array, which this test does not know of")
+        array.close()
 
 
 def describe(base, steps, raises):
@@ -679,14 +1107,21 @@ def nest_all(arguments, report):
         for case in nest.cases():
             attempt(report, describe(*case), lambda case=case: nest.run(*case))
     nest.close()
-    for other in others[: 1 if arguments.without_frameworks else None]:
-        tensors = Tensors(cuda_core, other)
+    pairs = itertools.product(others[: 1 if arguments.without_frameworks else None], DEVICES)
+    for other, device in pairs:
+        tensors = Tensors(cuda_core, other, device)
         for text, case in tensors.cases():
-            attempt(report, f"tensors: {text}", case)
+            attempt(report, f"tensors, device {device}: {text}", case)
         tensors.close()
     for other in others:
         if isinstance(other, Raw):
             other.close()
+    # The library is a tool, too.
+    library = os.path.abspath(arguments.library)
+    seen = ["push outer", "push inner", "mark within", "pop", "pop"]
+    attempt(report, "NVTX, with a tool", lambda: check_ranges(library, library, seen))
+    attempt(report, "NVTX, without one", lambda: check_ranges(library, None, [""]))
+    attempt(report, "NVTX, with a library that is no tool", lambda: check_ranges(library, "libm.so.6", [""]))
     drops = cuda_core.drop_failures()
     attempt(report, "drops", lambda: require(drops == 0, f"{drops} drops of cuda-core failed"))
 

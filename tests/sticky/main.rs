@@ -17,5 +17,7 @@ mod narrow_values;
 mod no_pools;
 #[cfg(unix)]
 mod pools_fork;
+#[cfg(target_os = "linux")]
+mod privileged;
 mod stream_exit;
 mod waiting;

@@ -32,6 +32,19 @@ fn quoted(text: &str) -> String {
 /// Unless the child came to its end and then exited with success.
 #[track_caller]
 pub fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
+    run_with(test, environment, |_| ())
+}
+
+/// [`run`], of a command that `prepare` changes.
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn run_with(
+    test: &str,
+    environment: &[(&str, Option<&str>)],
+    prepare: impl FnOnce(&mut Command),
+) -> Output {
     // libtest does not name the crate.
     let (_, name) = test.split_once("::").expect("a path");
     let program = env::current_exe().expect("the path of the test program");
@@ -44,6 +57,7 @@ pub fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
             None => command.env_remove(variable),
         };
     }
+    prepare(&mut command);
     let output = command.output().expect("the test program starts");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(

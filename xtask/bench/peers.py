@@ -175,6 +175,10 @@ def measure_cupy(bench):
 
         return waited(call, settle_all, wait)
 
+    def round_trip():
+        source = device(SMALL)
+        return lambda: cupy.from_dlpack(source), settle
+
     def stream_ordered():
         pool = cupy.cuda.MemoryAsyncPool()
         return lambda: pool.malloc(MIB), settle
@@ -203,6 +207,7 @@ def measure_cupy(bench):
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
     bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
     bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
+    bench.time("DLPack export + import + deletion", round_trip)
     bench.time("alloc + free 1 MiB, cached", lambda: (lambda: cupy.cuda.alloc(MIB), settle))
     bench.time("alloc + free 1 MiB, stream-ordered", stream_ordered)
     bench.time(
@@ -269,14 +274,23 @@ def measure_torch(bench):
         target = device(SMALL)
         return lambda: target.zero_(), settle
 
-    def graph(kernels, wait=False):
+    def captured(kernels, **options):
         data = device(SMALL)
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
+        graph = torch.cuda.CUDAGraph(**options)
+        with torch.cuda.graph(graph):
             for _ in range(kernels):
                 data.zero_()
+        return graph
 
-        return waited(captured.replay, settle, wait)
+    def graph(kernels, wait=False):
+        return waited(captured(kernels).replay, settle, wait)
+
+    def instantiate():
+        return captured(1000, keep_graph=True).instantiate, settle
+
+    def round_trip():
+        source = device(SMALL)
+        return lambda: torch.from_dlpack(source), settle
 
     def all_reduce(size, wait=False):
         from torch.cuda import nccl
@@ -305,9 +319,11 @@ def measure_torch(bench):
     bench.time("fill enqueue 4 KiB", fill)
     # Its kernels are fills.
     bench.time("graph launch, 20 kernels, 6 buffers", lambda: graph(20), 20)
+    bench.time("instantiate 1000 kernels", instantiate, 1)
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
     bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
     bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
+    bench.time("DLPack export + import + deletion", round_trip)
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, pinned", alloc_pinned)
     bench.time("upload + wait 4 KiB, pinned", lambda: transfer(SMALL, True, True, True), 20)
@@ -373,7 +389,7 @@ def measure_cuda_core(bench):
         enqueue = enqueuing(code, name, count)
         return lambda: enqueue(stream), settle
 
-    def captured(kernels, code, name, count):
+    def building(kernels, code, name, count):
         enqueue = enqueuing(code, name, count)
 
         def call():
@@ -381,14 +397,26 @@ def measure_cuda_core(bench):
             builder.begin_building()
             for _ in range(kernels):
                 enqueue(builder)
-            return builder.end_building().complete()
+            return builder.end_building()
 
         return call
+
+    def captured(kernels, code, name, count):
+        build = building(kernels, code, name, count)
+        return lambda: build().complete()
 
     def graph(kernels, wait=False):
         captured_graph = captured(kernels, SIX, "six", 6)()
 
         return waited(lambda: captured_graph.launch(stream), settle, wait)
+
+    def instantiate():
+        return building(1000, SIX, "six", 6)().complete, settle
+
+    def update():
+        build = building(1000, SIX, "six", 6)
+        whole, changed = build().complete(), build()
+        return lambda: whole.update(changed), settle
 
     def alloc():
         return lambda: device(MIB).close(stream), settle
@@ -416,6 +444,8 @@ def measure_cuda_core(bench):
     bench.time(
         "capture of 100 kernels with 2 buffers", lambda: (captured(100, TWO, "two", 2), settle), 1
     )
+    bench.time("instantiate 1000 kernels", instantiate, 1)
+    bench.time("update of 1000 kernels", update, 1)
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
     # Its fastest pool is the driver's.
     bench.time("alloc + free 1 MiB, cached", alloc)

@@ -1,9 +1,12 @@
 //! cuda-core after a plain C interface: `interop.py` nests its guard with those of PyTorch and CuPy
-//! in one process, and hands tensors to them and takes theirs.
+//! in one process, and hands tensors and arrays to them and takes theirs. It is a tool for NVTX, too.
 //!
 //! Functions return zero for success, the driver's code for the driver's errors, and −1 for all
 //! others; [`interop_last_error`] has the text.
 
+pub mod arrays;
+mod elements;
+pub mod nvtx_tool;
 pub mod tensors;
 
 use std::cell::RefCell;

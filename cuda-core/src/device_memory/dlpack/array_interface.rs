@@ -2,7 +2,7 @@
 
 use super::element::TensorElement;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceSlice, IntoView};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};
 
 /// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.
@@ -57,5 +57,28 @@ impl ArrayInterface {
             version: 3,
             stream: Some(stream.protocol_handle().1),
         })
+    }
+
+    /// [`ArrayInterface::of`] for memory that the consumer may write, and that the caller does not use
+    /// meanwhile. PyTorch takes no other.
+    ///
+    /// # Errors
+    /// Those of [`ArrayInterface::of`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::dlpack::ArrayInterface;
+    ///
+    /// let mut buffer = stream.alloc_zeroed::<f32>(6)?;
+    /// let entries = ArrayInterface::of_mut(&mut buffer, &stream)?;
+    /// assert_eq!(entries.data, (buffer.as_raw(), false));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn of_mut<'a, T: TensorElement, K: StreamKind>(
+        view: impl IntoView<DeviceSliceMut<'a, T>>,
+        stream: &Stream<K>,
+    ) -> Result<Self> {
+        let entries = Self::of(view.into().into_view(), stream)?;
+        Ok(Self { data: (entries.data.0, false), ..entries })
     }
 }
