@@ -3,15 +3,17 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use cuda_sys::{CUgraph, CUgraphNode};
+use cuda_sys::{CUDA_ERROR_LOSSY_QUERY, CUgraph, CUgraphNode};
 
 use super::capture::{Capture, INCOMPLETE};
-use super::{Graph, NodeId, RawGraph};
+use super::{Graph, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::{Contained, Handle, Owned, driver};
 use crate::stream::Stream;
-use crate::timeline::recording::{GraphTraits, GraphUses, KeptAlive, Order, Recording, next_id};
+use crate::timeline::recording::{
+    GraphTraits, GraphUses, KeptAlive, Order, Recording, dependents, next_id,
+};
 use crate::util::lock;
 
 const OP: &str = "cuStreamBeginCaptureToGraph";
@@ -23,8 +25,8 @@ impl<O: Send + Sync> KeptAlive for GivenOwner<O> {}
 
 /// # Extending it
 impl Graph {
-    /// Adds what `work` enqueues on the stream that it is given, after the nodes `after`, as
-    /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
+    /// Adds what `work` enqueues on the stream that it is given, as [`Graph::capture`] captures it, after all
+    /// that the graph has: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
     /// be no executable of the graph, or one that was updated to it. If `work` fails or panics, what it has
     /// enqueued before is part of the graph. The graph is [given up](Error::GivenUp) if the failure was in a
     /// body of a [`Condition`](crate::Condition), or in the allocation or the free of
@@ -32,26 +34,19 @@ impl Graph {
     /// error of the call that begins may be one of earlier work.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a node of another graph, while there are such executables, or while a launch of
-    /// one is pending that was dropped; those of [`Graph::capture`].
+    /// [`Error::Invalid`] while there are such executables, or while a launch of one is pending that was
+    /// dropped; those of [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let (mut x, mut y) = (stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?);
     /// let mut graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
-    /// let fill = graph.nodes()?[0].id();
-    /// graph.extend(&[fill], |stream| stream.copy(&x, &mut y))?;
+    /// graph.extend(|stream| stream.copy(&x, &mut y))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamBeginCaptureToGraph", "cudaStreamBeginCaptureToGraph"))]
-    pub fn extend(
-        &mut self,
-        after: &[NodeId],
-        work: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<()> {
-        let own = after.iter().all(|node| node.graph == self.id);
-        Error::unless(own, OP, "a node of another graph")?;
+    pub fn extend(&mut self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         // Also by executables that were updated to it, and by launches that are pending.
         let unused = Arc::strong_count(&self.raw) == 1;
         Error::unless(
@@ -59,7 +54,7 @@ impl Graph {
             OP,
             "an executable uses the graph, or a launch of one that was dropped",
         )?;
-        let after: Vec<CUgraphNode> = after.iter().map(|node| node.raw.0).collect();
+        let after = self.leaves()?;
         let Self { raw, uses, context, .. } = self;
         let mut raw = lock(raw);
         let part = (raw.live()?.0.0, &*after);
@@ -82,6 +77,24 @@ impl Graph {
         // executable, and `self` is borrowed exclusively.
         let extended = unsafe { Capture::extend(context, recording.clone(), part, work, note) };
         extended.and(complete)
+    }
+
+    /// The nodes on which no other depends.
+    fn leaves(&self) -> Result<Vec<CUgraphNode>> {
+        let nodes = self.nodes()?;
+        self.with_raw(|_graph| {
+            let mut leaves = Vec::new();
+            for node in nodes {
+                match dependents(node.id().raw) {
+                    Ok(later) if later.is_empty() => leaves.push(node.as_raw()),
+                    Ok(_) => {}
+                    // What depends on it is a programmatic launch.
+                    Err(error) if error.code() == Some(CUDA_ERROR_LOSSY_QUERY) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(leaves)
+        })
     }
 
     /// Takes over a graph of other code, and destroys it when dropped; `owner` is dropped once the

@@ -125,7 +125,7 @@ gpu_test! {
         let stream = context.create_stream()?;
         let [mut x, ..] = buffers(&stream)?;
         let mut graph = Graph::capture(&context, |_| Ok(()))?;
-        Overlap::run(|code| graph.extend(&[], code), body_elsewhere(&mut x))?;
+        Overlap::run(|code| graph.extend(code), body_elsewhere(&mut x))?;
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [1; LEN]);
         Ok(())
@@ -296,12 +296,12 @@ gpu_test! {
     fn l_an_extension_with_an_unused_condition_gives_the_graph_up() -> Result<()> {
         let context = context()?;
         let mut graph = Graph::capture(&context, |_| Ok(()))?;
-        let extended = graph.extend(&[], |captured| Condition::new(captured, 1).map(drop));
+        let extended = graph.extend(|captured| Condition::new(captured, 1).map(drop));
         assert!(refusal(extended).contains("no operation depends on a condition"));
         assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })));
         let mut graph = Graph::capture(&context, |_| Ok(()))?;
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            graph.extend(&[], |captured| {
+            graph.extend(|captured| {
                 Condition::new(captured, 1)?;
                 panic!("on purpose")
             })

@@ -90,7 +90,7 @@ fn s07_an_executable_keeps_the_graph_whose_conditions_it_sets() {
         let mut exec = first.instantiate()?;
         exec.update(&second)?;
         // An extension that leaves a condition unused would destroy it.
-        let extended = second.extend(&[], |stream| Condition::new(stream, 0).map(drop));
+        let extended = second.extend(|stream| Condition::new(stream, 0).map(drop));
         assert!(refusal(extended).starts_with("an executable uses the graph"));
         let before = session.calls("cuGraphDestroy");
         drop((first, second));
