@@ -7,6 +7,9 @@ use crate::types::Version;
 
 /// Why communication between devices failed: the inner value of [`Error::Nccl`](crate::Error::Nccl).
 ///
+/// The rank in an error is one of this process: the one that reports it, or that has waited. NCCL does not say
+/// which of the others was lost.
+///
 /// ```no_run
 /// use cuda_core::nccl::UniqueId;
 /// use cuda_core::{Error, NcclError};
@@ -23,7 +26,7 @@ pub enum NcclError {
     /// NCCL refused a call, or reports that an operation failed, here or at another rank.
     #[non_exhaustive]
     Failed {
-        /// The function of NCCL.
+        /// The function of NCCL, `wait`, or `drop`.
         op: &'static str,
         /// Its result, or that of earlier work, an `ncclResult_t`.
         code: i32,
@@ -36,7 +39,7 @@ pub enum NcclError {
     /// A call, or the work that was waited for, did not complete within its time limit.
     #[non_exhaustive]
     TimedOut {
-        /// The function of NCCL, or `wait`.
+        /// The function of NCCL, `wait`, or `drop`.
         op: &'static str,
         /// The rank of this process that waited.
         rank: usize,

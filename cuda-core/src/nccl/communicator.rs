@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
-use std::{mem, ptr};
+use std::{mem, ptr, slice};
 
 use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
 use super::options::CommunicatorOptions;
@@ -31,8 +31,12 @@ use crate::wait::PendingMark;
 ///
 /// **Drop** does not wait for work. Work that is in flight keeps the communicator; when it is done, the
 /// communicator is freed as by [`abort`](Self::abort), which may take a second if graphs use it: call
-/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. Work that
-/// waits for a lost rank is never done: call [`abort`](Self::abort).
+/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. If the work is not
+/// done within the limit after the drop, since a rank is lost or for another reason, the communicator is
+/// aborted: streams and memory come free. If it had reported an [error](Self::async_error) before, that
+/// happens at once. Either is a failed drop, which the hook of [`drops::set_hook`](crate::drops::set_hook)
+/// is called with. Graphs and [registered](Self::register) memory keep the communicator longer, also memory
+/// whose work waits for a lost rank: call [`abort`](Self::abort).
 ///
 /// Threads may share a communicator; their calls are made one after the other.
 ///
@@ -273,16 +277,27 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::wait`].
     pub fn wait_for<K: StreamKind>(&self, stream: &Stream<K>, limit: Duration) -> Result<()> {
+        self.wait_beside(stream, limit, slice::from_ref(self))
+    }
+
+    /// [`Communicator::wait_for`] that also ends when the work of any of these ranks has failed.
+    pub(super) fn wait_beside<K: StreamKind>(
+        &self,
+        stream: &Stream<K>,
+        limit: Duration,
+        ranks: &[Self],
+    ) -> Result<()> {
         let (op, rank, timeline) = ("wait", self.0.rank, stream.core().timeline());
+        let look = || ranks.iter().try_for_each(|rank| rank.0.look(op));
         // A point of its own, which also covers work of other libraries.
         let seq = stream.core().bind(op)?.count();
         let Some(pending) = PendingMark::of(&timeline.at(seq))? else {
-            return self.0.look(op);
+            return look();
         };
         let mut polling = Polling::begin(limit);
         loop {
             let reached = pending.query()?;
-            self.0.look(op)?;
+            look()?;
             if reached {
                 return Ok(());
             }

@@ -41,6 +41,19 @@ fn failed(
     NcclError::Failed { op, code, rank, reason }.into()
 }
 
+/// What the call in progress, or earlier work, has come to.
+///
+/// # Safety
+/// The communicator is live, and no other thread calls it.
+pub(super) unsafe fn async_result(nccl: &Nccl, raw: RawCommunicator) -> c_int {
+    let mut result = SUCCESS;
+    // SAFETY: the caller's promise; the call writes one number, to a local that outlives it.
+    match unsafe { (nccl.async_error)(raw, &mut result) } {
+        SUCCESS => result,
+        refused => refused,
+    }
+}
+
 /// A text of NCCL's.
 fn text(text: *const c_char) -> String {
     if text.is_null() {

@@ -13,12 +13,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::failure::check;
+use super::failure::{async_result, check};
 use super::library::{Nccl, nccl};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
 use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
-use super::remains::{Ending, Remains};
+use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::{Confined, Context, Crossing};
@@ -193,10 +193,13 @@ impl Joined {
         self.uses.mark_whole(stream, seq);
     }
 
-    /// Whether work can never be done, since the context is lost.
-    pub(super) fn is_lost(&self) -> bool {
-        let reached = self.uses.last_uses(&WHOLE).query();
-        reached.is_err_and(|error| error.is_sticky())
+    /// Why work can never be done: the context is lost, or NCCL reports an error. An abort ends work.
+    pub(super) fn why_lost(&self) -> Option<Error> {
+        match self.uses.last_uses(&WHOLE).query() {
+            Ok(false) if !self.stop.load(Ordering::Acquire) => self.look(DROP).err(),
+            Ok(_) => None,
+            Err(error) => Some(error).filter(Error::is_sticky),
+        }
     }
 
     /// Ends calls in progress on other threads, and refuses further ones.
@@ -237,13 +240,8 @@ impl LockedRank<'_> {
 
     /// What the call in progress, or earlier work, has come to.
     pub(super) fn async_result(&self) -> c_int {
-        let mut result = SUCCESS;
-        // SAFETY: the communicator is live and locked; the call writes one number, to a local that
-        // outlives it.
-        match unsafe { (self.joined.nccl.async_error)(self.raw(), &mut result) } {
-            SUCCESS => result,
-            refused => refused,
-        }
+        // SAFETY: the communicator is live and locked.
+        unsafe { async_result(self.joined.nccl, self.raw()) }
     }
 
     /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
@@ -349,9 +347,9 @@ impl Drop for Joined {
             return;
         }
         let uses = mem::take(&mut self.uses).last_uses(&WHOLE);
-        let Self { nccl, rank, .. } = *self;
+        let Self { nccl, rank, options: CommunicatorOptions { limit, .. }, .. } = *self;
         let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
-        deferred::run_or_defer(move || remains.end_behind(&uses));
+        deferred::run_or_defer(move || remains.end_behind(&uses, limit));
     }
 }
 

@@ -26,7 +26,8 @@ impl CommunicatorOptions {
         Self { limit: Self::LIMIT, blocking: false }
     }
 
-    /// How long a call, or a [wait](super::Communicator::wait), may take.
+    /// How long a call, or a [wait](super::Communicator::wait), may take, and for how long work goes on
+    /// whose [communicator](super::Communicator) was dropped.
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self

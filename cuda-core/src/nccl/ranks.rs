@@ -12,11 +12,12 @@ use super::on_streams::OnStreams;
 use super::options::CommunicatorOptions;
 use super::polling::NcclScope;
 use super::raw::SUCCESS;
+use super::remains::report;
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::process::deferred;
+use crate::process::{Handle, deferred};
 use crate::stream::Stream;
 use crate::util::{InlineVec, debug_by};
 
@@ -25,6 +26,8 @@ use crate::util::{InlineVec, debug_by};
 /// Since this process has all of them, nothing is `unsafe`: one call enqueues an operation at every rank,
 /// with memory and a stream for each, which are compared first. After a call that NCCL fails all ranks
 /// are [aborted](Self::abort).
+///
+/// **Drop** is that of each [`Communicator`]; if the work of one of them has failed, all are aborted.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -145,14 +148,26 @@ impl Ranks {
         Ok(on)
     }
 
-    /// [`Communicator::wait`] for all ranks, with a stream for each.
+    /// [`Communicator::wait`] for all ranks, with a stream for each. The wait for a rank's stream also ends
+    /// when another rank reports an error.
     ///
     /// # Errors
     /// Those of [`Communicator::wait`]: that of the first rank that has one.
     pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
         let streams: Vec<_> = streams.into_iter().collect();
         self.one_each("wait", streams.len(), "stream")?;
-        self.0.iter().zip(streams).try_for_each(|(rank, stream)| rank.wait(stream))
+        let wait =
+            |rank: &Communicator, stream| rank.wait_beside(stream, rank.0.options.limit, &self.0);
+        self.0.iter().zip(streams).try_for_each(|(rank, stream)| wait(rank, stream))
+    }
+
+    /// [`Communicator::async_error`] for all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], which names the first rank whose work has failed.
+    #[doc(alias("ncclCommGetAsyncError"))]
+    pub fn async_error(&self) -> Result<()> {
+        self.0.iter().try_for_each(Communicator::async_error)
     }
 
     /// [`Communicator::abort`] for all ranks.
@@ -196,14 +211,19 @@ impl Ranks {
 }
 
 impl Drop for Ranks {
-    /// Where a context is lost, the other ranks would wait for that one for ever.
+    /// Where a context or a rank is lost, the other ranks would wait for that one.
     fn drop(&mut self) {
         let ranks = mem::take(&mut self.0);
         deferred::run_or_defer(move || {
-            if ranks.iter().any(|rank| rank.0.is_lost()) {
-                // Failures are reported.
-                drop(abort_all(&ranks));
+            let lost = |rank: &Communicator| Some((rank.as_raw(), rank.0.why_lost()?));
+            let Some((raw, why)) = ranks.iter().find_map(lost) else {
+                return;
+            };
+            if let Error::Nccl(_) = why {
+                report(Handle(raw), &why);
             }
+            // Failures are reported.
+            drop(abort_all(&ranks));
         });
     }
 }

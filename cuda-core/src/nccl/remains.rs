@@ -1,13 +1,13 @@
 //! The ends of communicators.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{mem, ptr, thread};
 
 use cuda_sys::CUdeviceptr;
 
-use super::failure::check;
+use super::failure::{async_result, check};
 use super::library::Nccl;
 use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator};
@@ -25,6 +25,9 @@ use crate::wait::when_all_reached;
 /// How long an abort waits for NCCL's call, which may itself wait for graphs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The end of a communicator whose owner was dropped, as errors name it.
+pub(super) const DROP: &str = "drop";
+
 /// A communicator that has no owner any more.
 pub(super) struct Remains {
     pub(super) nccl: &'static Nccl,
@@ -36,36 +39,82 @@ pub(super) struct Remains {
 
 impl Remains {
     /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
-    /// proven, since freeing it would end the work. Failures are reported.
-    pub(super) fn end_behind(self, uses: &Fences) {
-        let end = move |reached| match reached {
-            Err(error) => report(self.raw, &error),
-            Ok(()) => drop(self.end(&Arc::default())),
+    /// proven, since freeing it would end the work. Work that has failed, or is not done within the limit, is
+    /// taken to wait for a lost rank: it is ended, which is reported, as failures are.
+    pub(super) fn end_behind(self, uses: &Fences, limit: Duration) {
+        let failed = match uses.query() {
+            Ok(false) => self.async_error().err(),
+            _ => None,
         };
-        when_all_reached(uses, Box::new(end));
+        // What was finalised waits for no other rank.
+        let limit = if self.finalized { Duration::MAX } else { limit };
+        let patience = if failed.is_some() { Duration::ZERO } else { limit };
+        let (rank, raw) = (self.rank, self.raw);
+        let (reach, reached) = channel();
+        let is_due = move || match deferred::while_waiting(|| reached.recv_timeout(patience)) {
+            Ok(Err(error)) => {
+                report(raw, &error);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let late = NcclError::TimedOut { op: DROP, rank, after: limit };
+                report(raw, &failed.unwrap_or(late.into()));
+                true
+            }
+            known => known.is_ok(),
+        };
+        // The thread that frees it waits, too: watchers sleep in the driver, and keep no time.
+        let Ok(ended) = self.end_when(&Arc::default(), is_due) else {
+            return;
+        };
+        let then = move |done: Result<()>| {
+            // Not received if the limit has passed.
+            let _ = reach.send(done);
+            // Failures are reported.
+            drop(wait_for_end(&ended));
+        };
+        when_all_reached(uses, Box::new(then));
     }
 
-    /// Frees the communicator on a thread of its own, since the call that frees the last rank in a process
-    /// waits for graphs of all of them; then lets go of what `ending` has taken meanwhile. Returns when that
-    /// is over, or in a second. Failures are reported, too.
+    /// Frees the communicator, then lets go of what `ending` has taken meanwhile. Returns when that is over,
+    /// or in a second. Failures are reported, too.
     pub(super) fn end(self, ending: &Arc<Ending>) -> Result<()> {
-        let (over, awaited) = channel();
         *lock(&ending.0) = AbortProgress::UnderWay { known: Vec::new(), used: Vec::new() };
+        wait_for_end(&self.end_when(ending, || true)?)
+    }
+
+    /// Frees the communicator, if `is_due`, on a thread of its own, since the call that frees the last rank
+    /// in a process waits for graphs of all of them. The receiver gets the result.
+    fn end_when(
+        self,
+        ending: &Arc<Ending>,
+        is_due: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<Receiver<Result<()>>> {
+        let (over, awaited) = channel();
         let remains = Arc::new(self);
         let (own, behind) = (remains.clone(), ending.clone());
         let end = move || {
             deferred::run(|| {
-                // The exit of the process does not wait for graphs.
-                let ended = deferred::while_waiting(|| own.end_here());
-                let _ = over.send(own.note(&behind, ended));
+                if is_due() {
+                    // The exit of the process does not wait for graphs.
+                    let ended = deferred::while_waiting(|| own.end_here());
+                    let _ = over.send(own.note(&behind, ended));
+                }
             });
         };
         let thread = thread::Builder::new().name("cuda-core abort".to_owned()).spawn(end);
-        if let Err(error) = thread {
-            return remains.note(ending, Err(Error::NoThread(error.kind())));
+        let started = thread.map_err(|error| Error::NoThread(error.kind()));
+        let noted = started.inspect_err(|error| drop(remains.note(ending, Err(error.clone()))));
+        noted.map(|_| awaited)
+    }
+
+    /// Returns the error of work that has failed, here or at another rank.
+    fn async_error(&self) -> Result<()> {
+        // SAFETY: the communicator is live, and has no owner who could call it.
+        match unsafe { async_result(self.nccl, self.raw.0) } {
+            IN_PROGRESS => Ok(()),
+            code => check(DROP, self.nccl, code, (self.raw.0, Some(self.rank))),
         }
-        // A deferred drop that waits here may be in front of a graph's.
-        deferred::while_waiting(|| awaited.recv_timeout(PATIENCE)).unwrap_or(Ok(()))
     }
 
     fn note(&self, ending: &Ending, ended: Result<()>) -> Result<()> {
@@ -89,6 +138,12 @@ impl Remains {
             code => check(op, self.nccl, code, (ptr::null_mut(), Some(self.rank))),
         }
     }
+}
+
+/// Waits for the end of a communicator, a second at most. A deferred drop that waits here may be in front of
+/// a graph's.
+fn wait_for_end(awaited: &Receiver<Result<()>>) -> Result<()> {
+    deferred::while_waiting(|| awaited.recv_timeout(PATIENCE)).unwrap_or(Ok(()))
 }
 
 /// How far the end of an aborted communicator is.

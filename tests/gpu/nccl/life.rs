@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
+use cuda_core::drops::DropFailure;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
-use cuda_core::{Context, Error, Graph, NcclError, Result};
-use support::{Driver, gpu_test, refusal, stall};
+use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
+use support::judge::DropFailures;
+use support::{Driver, expect_drop_failures, gpu_test, refusal, stall};
 
 use super::{Apart, apart, buffers, devices, values};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Two ranks whose calls may take only a moment, or as long as real ones take to join.
-fn impatient(contexts: &[Context]) -> Result<Apart> {
+/// Ranks whose calls may take only a moment, or as long as real ones take to join.
+fn impatient(contexts: &[Context]) -> Result<Ranks> {
     let limit = match Driver::selected() {
         Driver::Simulated { .. } => SHORT,
         Driver::Loaded => Duration::from_secs(10),
     };
-    let options = CommunicatorOptions::new().limit(limit);
-    // SAFETY: the tests enqueue the same operations at both, or leave one out.
-    Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
+    Ranks::init_all_with(contexts, &CommunicatorOptions::new().limit(limit))
 }
 
 gpu_test! {
@@ -95,7 +95,8 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_a_call_in_progress_ends_with_its_limit() -> Result<()> {
         let (contexts, _) = devices(2)?;
-        let pair = impatient(&contexts)?;
+        // SAFETY: nothing is enqueued.
+        let pair = Apart(unsafe { impatient(&contexts)?.into_communicators() });
         let since = Instant::now();
         let split = pair[0].split(Some(0), 0);
         let expected = matches!(
@@ -141,6 +142,75 @@ gpu_test! {
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![4; 1000]; 2]);
         cuda_core::drops::flush();
+        Ok(())
+    }
+}
+
+/// Two ranks that are connected, and whose first has enqueued an operation that the other has not.
+fn left_alone(
+    ranks: Ranks,
+    streams: &[Stream],
+    sums: &mut [DeviceBuffer<u32>],
+) -> Result<Vec<Communicator>> {
+    ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+    // SAFETY: the second rank enqueues the same, or the first is dropped, which ends what it waits for.
+    let pair = unsafe { ranks.into_communicators() };
+    pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
+    Ok(pair)
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_drop_does_not_wait_for_a_rank_that_comes_late() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
+        let mut pair = left_alone(Ranks::init_all(&contexts)?, &streams, &mut sums)?;
+        drop(pair.remove(0));
+        assert!(!streams[0].query()?);
+        // Its work goes on when the other comes.
+        pair[0].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![4; 100]; 2]);
+        drop(pair);
+        cuda_core::drops::flush();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_drop_ends_work_that_waits_beyond_its_limit() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
+        let failures = DropFailures::begin();
+        let mut pair = left_alone(impatient(&contexts)?, &streams, &mut sums)?;
+        drop(pair.remove(0));
+        // The other does not come. The stream goes on, and so does its memory.
+        streams[0].synchronize()?;
+        streams[0].fill(&mut sums[0], 7)?;
+        assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
+        drop(pair);
+        cuda_core::drops::flush();
+        expect_drop_failures(1);
+        let reported = failures.end().failures;
+        let late = |failure: &DropFailure| matches!(
+            failure.error, Some(Error::Nccl(NcclError::TimedOut { op: "drop", rank: 0, .. }))
+        );
+        assert!(reported.len() == 1 && late(&reported[0]), "{reported:?}");
+        // So does the device, in a new communicator.
+        let ranks = Ranks::init_all(&contexts)?;
+        ranks.on(&streams)?.broadcast_in_place(&mut sums, 0)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![7; 100]; 2]);
+        // All ranks of a process alike.
+        let ranks = impatient(&contexts)?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        drop(ranks);
+        streams[0].synchronize()?;
+        stalled.release();
+        cuda_core::drops::flush();
+        expect_drop_failures(3);
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ mod ledger;
 mod leftovers;
 mod lifetimes;
 mod looks;
+mod lost_ranks;
 mod managed;
 mod many;
 mod memory;

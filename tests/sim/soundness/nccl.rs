@@ -11,14 +11,14 @@ use support::judge::{self, DropFailures};
 
 use super::{clean, within};
 
-fn devices() -> Result<(Vec<Context>, Vec<Stream>)> {
+pub(super) fn devices() -> Result<(Vec<Context>, Vec<Stream>)> {
     let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
     let streams = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
     Ok((contexts, streams))
 }
 
 /// The ranks one by one.
-fn parted(ranks: Ranks) -> Vec<Communicator> {
+pub(super) fn parted(ranks: Ranks) -> Vec<Communicator> {
     // SAFETY: the tests enqueue nothing at one rank alone but what is aborted.
     unsafe { ranks.into_communicators() }
 }

@@ -1,0 +1,179 @@
+//! Ranks of NCCL that report an error, since they have lost another.
+
+use cuda_core::nccl::{Ranks, Reduction, group};
+use cuda_core::{DeviceBuffer, Error, NcclError, Resource, Result, Stream, drops};
+use cuda_sim::{Mode, Session};
+use support::stall;
+
+use super::nccl::{devices, parted};
+use super::{clean, within};
+use crate::drop_hook::DropReports;
+
+/// `ncclRemoteError`.
+const REMOTE: i32 = 6;
+
+#[track_caller]
+fn failed(result: Result<()>, op: &str, rank: usize) {
+    let Err(Error::Nccl(NcclError::Failed { op: by, code: REMOTE, rank: at, reason, .. })) =
+        &result
+    else {
+        panic!("{op}: {result:?}");
+    };
+    assert_eq!((*by, *at), (op, Some(rank)));
+    assert!(reason.contains("remote process exited"), "{reason}");
+}
+
+#[track_caller]
+fn aborted<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Nccl(NcclError::Aborted { .. }))), "{result:?}");
+}
+
+fn ones(streams: &[Stream]) -> Result<Vec<DeviceBuffer<u32>>> {
+    streams.iter().map(|stream| stream.upload_new(&[1u32; 100])).collect()
+}
+
+/// All-reduces at all ranks, which connects them.
+fn connect(ranks: &Ranks, streams: &[Stream], sums: &mut [DeviceBuffer<u32>]) -> Result<()> {
+    ranks.on(streams)?.all_reduce_in_place(sums, Reduction::Sum)?;
+    streams.iter().try_for_each(Stream::synchronize)
+}
+
+/// The devices and the memory can be used again, in a new communicator.
+fn goes_on(streams: &[Stream], sums: &mut [DeviceBuffer<u32>]) -> Result<()> {
+    let ranks = Ranks::init_all(streams.iter().map(Stream::context))?;
+    for (stream, sums) in streams.iter().zip(&mut *sums) {
+        stream.fill(sums, 7)?;
+    }
+    ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+    for (stream, sums) in streams.iter().zip(sums) {
+        assert_eq!(stream.download_vec(sums)?, [14; 100]);
+    }
+    Ok(())
+}
+
+#[test]
+fn k_nccl_a_rank_that_has_failed_says_so_until_it_is_aborted() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = ones(&streams)?;
+        connect(&ranks, &streams, &mut sums)?;
+        let pair = parted(ranks);
+        let (rank, stream) = (&pair[0], &streams[0]);
+        // The other rank does not come, which this one notices.
+        rank.on(stream)?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
+        assert_eq!(session.fail_rank(0, REMOTE), 1);
+        failed(rank.wait(stream), "wait", 0);
+        failed(rank.async_error(), "ncclCommGetAsyncError", 0);
+        let mut other = stream.upload_new(&[1u32])?;
+        let reduced = rank.on(stream)?.all_reduce_in_place(&mut other, Reduction::Sum);
+        failed(reduced, "ncclAllReduce", 0);
+        let sent = group(|group| group.on(rank, stream)?.send(&other, 1));
+        failed(sent, "ncclGroupEnd", 0);
+        failed(rank.split(Some(0), 0).map(drop), "ncclCommSplit", 0);
+        failed(rank.finalize(), "ncclCommFinalize", 0);
+        // Still, since nothing has ended it.
+        failed(rank.wait(stream), "wait", 0);
+        pair[1].async_error()?;
+        rank.abort()?;
+        aborted(rank.wait(stream));
+        aborted(rank.async_error());
+        stream.synchronize()?;
+        drop(pair);
+        goes_on(&streams, &mut sums)
+    });
+}
+
+#[test]
+fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
+    for lost in [0, 1] {
+        clean(|session| {
+            let (contexts, streams) = devices()?;
+            let ranks = Ranks::init_all(&contexts)?;
+            let mut sums = ones(&streams)?;
+            ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+            ranks.async_error()?;
+            assert_eq!(session.fail_rank(lost, REMOTE), 1);
+            failed(ranks.async_error(), "ncclCommGetAsyncError", lost);
+            // Also the other's work, which is not done, and whose rank knows of no error.
+            failed(ranks.wait(&streams), "wait", lost);
+            let reduced = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
+            failed(reduced, "ncclGroupEnd", lost);
+            // All are aborted, since the others would wait for this one.
+            assert!(ranks.as_raw().all(|raw| raw.is_null()));
+            aborted(ranks.async_error());
+            aborted(ranks.wait(&streams));
+            aborted(ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum));
+            goes_on(&streams, &mut sums)
+        });
+    }
+}
+
+/// What dropping ranks reports whose work waits for a rank that has failed.
+fn reported(
+    body: impl FnOnce(&Session, Ranks, &[Stream], &mut [DeviceBuffer<u32>]) -> Result<()> + Send,
+) -> Vec<(Resource, Option<Error>)> {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let mut reports = DropReports::listen();
+    within(|| {
+        let body = || -> Result<()> {
+            let (contexts, streams) = devices()?;
+            let ranks = Ranks::init_all(&contexts)?;
+            let mut sums = ones(&streams)?;
+            connect(&ranks, &streams, &mut sums)?;
+            body(&session, ranks, &streams, &mut sums)?;
+            goes_on(&streams, &mut sums)
+        };
+        body().expect("no operation of the test fails");
+    });
+    drops::flush();
+    session.settle();
+    cuda_core::staging::trim().expect("idle chunks can be freed");
+    session.assert_clean();
+    reports.take().into_iter().map(|failure| (failure.resource, failure.error)).collect()
+}
+
+#[test]
+fn k_nccl_a_rank_that_has_failed_is_aborted_when_it_is_dropped() {
+    let reports = reported(|session, ranks, streams, sums| {
+        let mut pair = parted(ranks);
+        pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
+        session.fail_rank(0, REMOTE);
+        drop(pair.remove(0));
+        // Not in ten minutes, the limit.
+        streams[0].synchronize()
+    });
+    let [(Resource::Communicator, Some(error))] = &reports[..] else {
+        panic!("{reports:?}");
+    };
+    failed(Err(error.clone()), "drop", 0);
+}
+
+#[test]
+fn k_nccl_ranks_of_a_process_are_aborted_when_they_are_dropped_and_one_has_failed() {
+    let reports = reported(|session, ranks, streams, sums| {
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+        session.fail_rank(1, REMOTE);
+        drop(ranks);
+        // Rank 0 knows of no error.
+        streams[0].synchronize()?;
+        stalled.release();
+        Ok(())
+    });
+    let [(Resource::Communicator, Some(error))] = &reports[..] else {
+        panic!("{reports:?}");
+    };
+    failed(Err(error.clone()), "drop", 1);
+    // What was aborted already is no failure.
+    let reports = reported(|_, ranks, streams, sums| {
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+        ranks.abort()?;
+        drop(ranks);
+        stalled.release();
+        Ok(())
+    });
+    assert_eq!(reports, []);
+}
