@@ -59,7 +59,7 @@ fn main() {
 }
 
 /// The variable that names the folder of `nccl.h`, such as `nvidia/nccl/include` of the wheel
-/// `nvidia-nccl-cu12`.
+/// `nvidia-nccl-cu13`. `cargo xtask headers` fetches it.
 const NCCL_INCLUDE: &str = "CUDA_TESTS_NCCL_INCLUDE";
 
 /// Where `nccl.h` is installed by a package of the system.
@@ -67,10 +67,13 @@ const SYSTEM_INCLUDE: &str = "/usr/include";
 
 const NCCL_TYPES: &str = "cuda-core/src/nccl/raw.rs";
 
+const NCCL_FUNCTIONS: &str = "cuda-core/src/nccl/library.rs";
+
 /// The number of assertions about NCCL that hold; or those that do not, or why none was made.
 fn ask_nccl() -> Result<usize, Result<String, NotRun>> {
     println!("cargo::rerun-if-env-changed={NCCL_INCLUDE}");
     println!("cargo::rerun-if-changed={NCCL_TYPES}");
+    println!("cargo::rerun-if-changed={NCCL_FUNCTIONS}");
     let include = env::var(NCCL_INCLUDE).unwrap_or_else(|_| SYSTEM_INCLUDE.to_owned());
     let header = Path::new(&include).join("nccl.h");
     if !header.exists() {
@@ -78,8 +81,9 @@ fn ask_nccl() -> Result<usize, Result<String, NotRun>> {
     }
     // Cargo takes a missing file for a changed one, and would build the package each time.
     println!("cargo::rerun-if-changed={}", header.display());
-    let raw = fs::read_to_string(NCCL_TYPES).map_err(|error| Err(error.to_string()))?;
-    let (program, assertions) = oracle::nccl::program(&raw).map_err(Ok)?;
+    let read = |file| fs::read_to_string(file).map_err(|error| Err(error.to_string()));
+    let (raw, library) = (read(NCCL_TYPES)?, read(NCCL_FUNCTIONS)?);
+    let (program, assertions) = oracle::nccl::program(&raw, &library).map_err(Ok)?;
     for (name, text) in oracle::nccl::STUBS {
         write(name, text);
     }

@@ -205,6 +205,42 @@ gpu_test! {
 
 gpu_test! {
     needs 2, nccl;
+    fn k_nccl_ranks_of_two_threads_from_one_buffer_to_another() -> Result<()> {
+        let (contexts, _) = devices(2)?;
+        let id = UniqueId::new()?;
+        let at = |rank: usize| -> Result<[Vec<u32>; 4]> {
+            // SAFETY: both threads run this closure.
+            let communicator = unsafe { Communicator::init_rank(&contexts[rank], &id, rank, 2) }?;
+            let stream = contexts[rank].create_stream()?;
+            let own = stream.upload_new(&from(10 * rank as u32, 2)[..])?;
+            let mut all = stream.alloc(4)?;
+            communicator.on(&stream)?.all_gather(&own, &mut all)?;
+            let mut sums = stream.alloc(2)?;
+            communicator.on(&stream)?.reduce_scatter(&all, &mut sums, Reduction::Sum)?;
+            let mut swapped = stream.alloc(2)?;
+            communicator.on(&stream)?.all_to_all(&sums, &mut swapped)?;
+            let mut most = stream.upload_new(&[0u32; 2])?;
+            let at_root = (rank == 1).then(|| most.as_view_mut());
+            communicator.on(&stream)?.reduce(&swapped, at_root, 1, Reduction::Max)?;
+            communicator.wait(&stream)?;
+            let seen = [&all, &sums, &swapped, &most].map(|it| stream.download_vec(it));
+            communicator.finalize()?;
+            let [all, sums, swapped, most] = seen;
+            Ok([all?, sums?, swapped?, most?])
+        };
+        let (zero, one) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| at(1));
+            (at(0), one.join().expect("it does not panic"))
+        });
+        let all = vec![0, 1, 10, 11];
+        assert_eq!(zero?, [all.clone(), vec![0, 2], vec![0, 20], vec![0, 0]]);
+        assert_eq!(one?, [all, vec![20, 22], vec![2, 22], vec![2, 22]]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
     fn k_nccl_ranks_send_to_each_other_in_a_group() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let pair = apart(&contexts)?;

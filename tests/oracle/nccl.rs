@@ -1,4 +1,4 @@
-//! The types and constants of NCCL in `cuda-core`, as a C program of static assertions over `nccl.h`.
+//! The types, constants and functions of NCCL in `cuda-core`, as a C program of static assertions over `nccl.h`.
 
 /// What is included instead of the runtime's headers, of which `nccl.h` needs a name each.
 pub(crate) const STUBS: [(&str, &str); 3] = [
@@ -52,14 +52,104 @@ const MEMBERS: [&str; 9] = [
     "splitShare",
 ];
 
-/// Functions of NCCL 2.19, and their arguments in `library.rs`.
-const NEWER: [(&str, &str); 2] = [
+/// Functions of `library.rs`, with their arguments in `nccl.h`.
+const FUNCTIONS: [(&str, &str); 25] = [
+    ("ncclGetVersion", "int *"),
+    ("ncclGetErrorString", "ncclResult_t"),
+    ("ncclGetLastError", "ncclComm_t"),
+    ("ncclGetUniqueId", "ncclUniqueId *"),
+    ("ncclCommInitRankConfig", "ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *"),
+    ("ncclCommSplit", "ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *"),
+    ("ncclCommCount", "ncclComm_t, int *"),
+    ("ncclCommUserRank", "ncclComm_t, int *"),
+    ("ncclCommGetAsyncError", "ncclComm_t, ncclResult_t *"),
+    ("ncclCommFinalize", "ncclComm_t"),
+    ("ncclCommDestroy", "ncclComm_t"),
+    ("ncclCommAbort", "ncclComm_t"),
+    ("ncclGroupStart", "void"),
+    ("ncclGroupEnd", "void"),
+    (
+        "ncclRedOpCreatePreMulSum",
+        "ncclRedOp_t *, void *, ncclDataType_t, ncclScalarResidence_t, ncclComm_t",
+    ),
+    ("ncclRedOpDestroy", "ncclRedOp_t, ncclComm_t"),
+    (
+        "ncclAllReduce",
+        "const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t",
+    ),
+    (
+        "ncclReduceScatter",
+        "const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t",
+    ),
+    (
+        "ncclReduce",
+        "const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t",
+    ),
+    (
+        "ncclBroadcast",
+        "const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t",
+    ),
+    ("ncclAllGather", "const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t"),
+    ("ncclSend", "const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t"),
+    ("ncclRecv", "void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t"),
+    // Of 2.19.
     ("ncclCommRegister", "ncclComm_t, void *, size_t, void **"),
     ("ncclCommDeregister", "ncclComm_t, void *"),
 ];
 
-/// The program, and how many assertions it has; or what in `raw.rs` has no name here.
-pub(crate) fn program(raw: &str) -> Result<(String, usize), String> {
+/// Types of `nccl.h`, in Rust. Its enumerations are as large as an `int`, which is asserted.
+const TYPES: [(&str, &str); 20] = [
+    ("void", ""),
+    ("int", "c_int"),
+    ("int *", "*mut c_int"),
+    ("size_t", "usize"),
+    ("void *", "*mut c_void"),
+    ("void **", "*mut *mut c_void"),
+    ("const void *", "*const c_void"),
+    ("const char *", "*const c_char"),
+    ("ncclResult_t", "c_int"),
+    ("ncclResult_t *", "*mut c_int"),
+    ("ncclDataType_t", "c_int"),
+    ("ncclRedOp_t", "c_int"),
+    ("ncclRedOp_t *", "*mut c_int"),
+    ("ncclScalarResidence_t", "c_int"),
+    ("ncclComm_t", "RawCommunicator"),
+    ("ncclComm_t *", "*mut RawCommunicator"),
+    ("ncclUniqueId", "RawUniqueId"),
+    ("ncclUniqueId *", "*mut RawUniqueId"),
+    ("ncclConfig_t *", "*mut RawConfig"),
+    ("cudaStream_t", "CUstream"),
+];
+
+/// The type of a function of `nccl.h`; or how `library.rs` differs from the table above.
+fn function(name: &str, declared: &str) -> Result<String, String> {
+    let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
+    let (_, arguments) = known.ok_or_else(|| format!("{name} of library.rs is in no table"))?;
+    let result = match name {
+        "ncclGetErrorString" | "ncclGetLastError" => "const char *",
+        _ => "ncclResult_t",
+    };
+    let rust = |c: &str| TYPES.iter().find(|(known, _)| *known == c).map_or("?", |(_, rust)| rust);
+    let own: Vec<&str> = arguments.split(", ").map(rust).collect();
+    let own = format!("({})", own.join(", "));
+    let own = if result == "ncclResult_t" { own } else { format!("{own} -> {}", rust(result)) };
+    match own == declared {
+        true => Ok(format!("{result} (*)({arguments})")),
+        false => Err(format!("{name} of library.rs is {declared}, and {own} in nccl.h")),
+    }
+}
+
+/// The functions that `library.rs` declares, and their arguments, in one line.
+fn declared(library: &str) -> Vec<(String, String)> {
+    let words: Vec<&str> = library.split_whitespace().collect();
+    let text = words.join(" ").replace("( ", "(");
+    let entries = text.split(" = c\"").skip(1);
+    let entries = entries.filter_map(|entry| entry.split_once(';')?.0.split_once('"'));
+    entries.map(|(name, ty)| (name.to_owned(), ty.to_owned())).collect()
+}
+
+/// The program, and how many assertions it has; or what in `raw.rs` or `library.rs` is not as here.
+pub(crate) fn program(raw: &str, library: &str) -> Result<(String, usize), String> {
     let mut text = "#include <stddef.h>\n#include <nccl.h>\n".to_owned();
     let mut count = 0;
     let mut claim = |claim: String| {
@@ -85,18 +175,21 @@ pub(crate) fn program(raw: &str) -> Result<(String, usize), String> {
         claim(format!("offsetof(ncclConfig_t, {member}) == {offset}"));
         offset += size;
     }
-    for (ty, size) in
-        [("ncclUniqueId", 128), ("ncclResult_t", 4), ("ncclRedOp_t", 4), ("ncclDataType_t", 4)]
-    {
-        claim(format!("sizeof({ty}) == {size}"));
+    let enums = ["ncclResult_t", "ncclRedOp_t", "ncclDataType_t", "ncclScalarResidence_t"];
+    claim("sizeof(ncclUniqueId) == 128".to_owned());
+    enums.into_iter().for_each(|ty| claim(format!("sizeof({ty}) == sizeof(int)")));
+    let functions = declared(library);
+    if functions.len() != FUNCTIONS.len() {
+        return Err(format!("{} functions, and not {}", functions.len(), FUNCTIONS.len()));
     }
-    // What is newer than NCCL 2.18.
-    text.push_str("#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)\n");
-    for (name, arguments) in NEWER {
-        let ty = format!("ncclResult_t (*)({arguments})");
+    for (name, declared) in functions {
+        let ty = function(&name, &declared)?;
         let claim = format!("__builtin_types_compatible_p(__typeof__(&{name}), {ty})");
-        text.push_str(&format!("_Static_assert({claim}, \"{name}\");\n"));
+        let claim = format!("_Static_assert({claim}, \"{name}\");\n");
+        text.push_str(&match name.ends_with("egister") {
+            true => format!("#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)\n{claim}#endif\n"),
+            false => claim,
+        });
     }
-    text.push_str("#endif\n");
-    Ok((text, count + NEWER.len()))
+    Ok((text, count + FUNCTIONS.len()))
 }

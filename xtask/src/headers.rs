@@ -14,7 +14,8 @@ mod row;
 /// fetch a newer one. For each header, this task builds and tests both crates with it, checks
 /// bindgen's output with the C compiler, compares that output with the bundled bindings, and
 /// compares the bound functions with those that the header declares and those that are bundled. It also
-/// runs `tests/abi.rs` and `tests/one_interface.rs`.
+/// runs `tests/abi.rs` and `tests/one_interface.rs`. With all headers, it fetches an `nccl.h`, too, and compares
+/// what `cuda-core` declares of NCCL with that.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
@@ -34,10 +35,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
     let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
+    // Large, and the same in each row: not for a sample.
+    let nccl = match fetch::nccl(&root, args.only.is_empty()) {
+        Some(Ok(include)) => Some(include),
+        Some(Err(error)) => {
+            outcome = Outcome::CouldNotRun;
+            notes.push(format!("nccl.h was not compared: {error:#}"));
+            None
+        }
+        None => {
+            notes.push("nccl.h was not compared: cargo xtask headers (fetches 250 MB)".to_owned());
+            None
+        }
+    };
     for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
         let kinds = if args.no_docs { "--lib --tests" } else { "" };
         let include = fetch::include(&root, release);
-        match include.and_then(|include| row::examine(&root, &include, kinds)) {
+        match include.and_then(|include| row::examine(&root, &include, kinds, nccl.as_deref())) {
             Ok((cells, problems)) => {
                 if !problems.is_empty() {
                     outcome = Outcome::Failed;

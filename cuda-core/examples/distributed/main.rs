@@ -122,7 +122,7 @@ fn threads(count: usize, options: &Options, dir: Option<&Path>) -> u8 {
     let place = |rank| Place {
         rank,
         size: count,
-        local_rank: rank,
+        local_rank: Some(rank),
         one_machine: true,
         job: job.clone(),
         source: "--threads",
@@ -206,18 +206,26 @@ impl Rank<'_> {
 
     /// The device of this rank: the only one that it sees, or that of its number on this machine.
     fn device(&self) -> Result<cuda_core::Device> {
-        let (devices, local) = (shared::devices()?, self.place.local_rank);
-        match devices.as_slice() {
-            [only] if !self.is_thread => Ok(*only),
-            all => Ok(*all.get(local).ok_or_else(|| {
-                format!(
-                    "rank {} is number {local} of its machine, which has {} devices: start one process for \
-                     each device",
-                    self.place.rank,
-                    all.len()
-                )
-            })?),
+        let Place { rank, size, local_rank, .. } = self.place;
+        let devices = shared::devices()?;
+        let count = devices.len();
+        if let ([only], false) = (devices.as_slice(), self.is_thread) {
+            return Ok(*only);
         }
+        let Some(number) = self.place.device(count) else {
+            return Err(format!(
+                "rank {rank} is number {} of its machine, which has {count} devices: start one process for \
+                 each device",
+                local_rank.unwrap_or(rank)
+            )
+            .into());
+        };
+        if local_rank.is_none() && size > 1 {
+            println!(
+                "rank {rank} takes device {number} of {count}, by its rank: --local-rank names another"
+            );
+        }
+        Ok(devices[number])
     }
 
     /// Where the ranks meet, if there are several.

@@ -19,7 +19,8 @@ Trains a linear regression on all GPUs that it is started for, one process for e
 
 Who this process is; options go before the variables of Open MPI, Slurm, PMIx and torchrun:
     --rank R --size N   this rank, of how many
-    --local-rank L      the number of its device; unused if it sees only one
+    --local-rank L      the number of its device; unused if it sees only one. Where no launcher gives it:
+                        the rank modulo the number of devices
     --job NAME          distinguishes jobs that meet in one directory; default: the launcher's number
 
 Where the ranks meet:

@@ -7,8 +7,8 @@ use crate::shared::Result;
 pub(crate) struct Place {
     pub(crate) rank: usize,
     pub(crate) size: usize,
-    /// The rank among those of this machine, which selects the device.
-    pub(crate) local_rank: usize,
+    /// The rank among those of this machine, if it is known.
+    pub(crate) local_rank: Option<usize>,
     /// Whether all ranks are known to be on this machine.
     pub(crate) one_machine: bool,
     /// The same for all ranks of a job, and for no other job.
@@ -113,7 +113,7 @@ impl Place {
             )
             .into());
         }
-        let local_rank = given.local_rank.or(by(|it| it.local_rank)?).unwrap_or(0);
+        let local_rank = given.local_rank.or(by(|it| it.local_rank)?);
         let local_size = by(|it| it.local_size)?;
         let names = launcher.map_or(["PMIX_NAMESPACE"; 3], |it| it.job);
         let mut parts: Vec<String> = names.into_iter().filter_map(set).collect();
@@ -132,6 +132,13 @@ impl Place {
             source,
         })
     }
+
+    /// The number of this rank's device among `devices` of its machine; that of the rank's own number, as
+    /// launchers fill one machine after the other, if none has said which of this machine it is.
+    pub(crate) fn device(&self, devices: usize) -> Option<usize> {
+        let local = self.local_rank.or(self.rank.checked_rem(devices))?;
+        (local < devices).then_some(local)
+    }
 }
 
 #[cfg(test)]
@@ -146,7 +153,7 @@ mod tests {
         Place::find(given, find).map_err(|error| error.to_string())
     }
 
-    fn numbers(variables: &[(&str, &str)]) -> (usize, usize, usize, &'static str) {
+    fn numbers(variables: &[(&str, &str)]) -> (usize, usize, Option<usize>, &'static str) {
         let place = place(&Given::default(), variables).unwrap();
         (place.rank, place.size, place.local_rank, place.source)
     }
@@ -162,12 +169,12 @@ mod tests {
 
     #[test]
     fn each_launcher_has_its_variables() {
-        assert_eq!(numbers(&[]), (0, 1, 0, "no launcher"));
-        assert_eq!(numbers(&SLURM), (5, 6, 1, "Slurm"));
+        assert_eq!(numbers(&[]), (0, 1, None, "no launcher"));
+        assert_eq!(numbers(&SLURM), (5, 6, Some(1), "Slurm"));
         let all = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "8")];
-        assert_eq!(numbers(&all), (1, 8, 0, "Slurm"));
+        assert_eq!(numbers(&all), (1, 8, None, "Slurm"));
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1")];
-        assert_eq!(numbers(&torchrun), (3, 4, 1, "torchrun"));
+        assert_eq!(numbers(&torchrun), (3, 4, Some(1), "torchrun"));
     }
 
     #[test]
@@ -180,7 +187,7 @@ mod tests {
             ("PMIX_NAMESPACE", "prterun-host/9@1"),
         ];
         let both = [&SLURM[..], &open_mpi].concat();
-        assert_eq!(numbers(&both), (1, 2, 1, "Open MPI"));
+        assert_eq!(numbers(&both), (1, 2, Some(1), "Open MPI"));
         let place = place(&Given::default(), &both).unwrap();
         // Slurm's number of the step is not the same for all processes of mpirun.
         assert_eq!((place.one_machine, &*place.job), (true, "77-prterun-host_9_1"));
@@ -195,11 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn ranks_of_one_machine_take_devices_of_their_own() {
+        let at = |rank: &'static str, local_rank| {
+            let given = Given { size: Some(16), local_rank, ..Given::default() };
+            place(&given, &[("PMIX_RANK", rank)]).unwrap().device(8)
+        };
+        assert_eq!((at("1", None), at("9", None), at("15", None)), (Some(1), Some(1), Some(7)));
+        assert_eq!((at("1", Some(3)), at("1", Some(8))), (Some(3), None));
+        assert_eq!(place(&Given::default(), &[]).unwrap().device(0), None);
+    }
+
+    #[test]
     fn options_go_before_variables() {
         let given =
             Given { rank: Some(0), size: Some(2), local_rank: Some(0), job: Some("b/c".into()) };
         let place = place(&given, &SLURM).unwrap();
-        assert_eq!((place.rank, place.size, place.local_rank, &*place.job), (0, 2, 0, "b_c"));
+        let found = (place.rank, place.size, place.local_rank, &*place.job);
+        assert_eq!(found, (0, 2, Some(0), "b_c"));
     }
 
     #[test]

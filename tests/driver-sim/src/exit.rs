@@ -64,7 +64,12 @@ fn report(file: Option<OsString>) {
     if REPORTS.load(Ordering::Relaxed) != process::id() {
         return;
     }
-    let state = state::lock();
+    let mut state = state::lock();
+    // A session that goes on belongs to a test that ends its process on purpose.
+    let in_session = state.log.traces;
+    if !in_session {
+        state.report_missing_ranks();
+    }
     let report = Report {
         mode: state.mode,
         violations: state.outside.iter().chain(&state.log.violations).cloned().collect(),
@@ -72,8 +77,7 @@ fn report(file: Option<OsString>) {
         pending: state.pending_ops(),
     };
     let all = text(&report, &state.log.counts);
-    // A session that goes on belongs to a test that ends its process on purpose.
-    let of_session = if state.log.traces { state.log.violations.len() } else { 0 };
+    let of_session = if in_session { state.log.violations.len() } else { 0 };
     let is_misused = report.violations.len() > of_session;
     drop(state);
     if let Some(file) = file.as_ref().filter(|file| *file != "stderr") {

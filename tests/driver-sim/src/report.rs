@@ -45,6 +45,9 @@ pub enum ViolationKind {
     /// The ranks of a communicator do not do the same: they differ in the operation, its count, type,
     /// root or reduction, or in what they send and receive.
     Mismatch,
+    /// An operation of a communicator, or one end of a message, that some ranks have begun and others have not
+    /// when the session ends.
+    MissingRank,
     /// A stream, memory or a current context of another device than a communicator's.
     WrongDevice,
     /// Two threads that use one communicator at the same time.

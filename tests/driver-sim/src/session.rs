@@ -251,7 +251,10 @@ impl Session {
 
     fn report(&self) -> Report {
         // Not in the expression below, which would hold the lock.
-        let mode = state::lock().mode;
+        let mut state = state::lock();
+        state.report_missing_ranks();
+        let mode = state.mode;
+        drop(state);
         let (violations, leaks) = (self.violations(), self.leaks());
         Report { mode, violations, leaks, pending: self.pending_ops() }
     }
@@ -263,6 +266,7 @@ impl Drop for Session {
         if let (true, Mode::Threaded { .. }) = (std::thread::panicking(), state.mode) {
             eprintln!("cuda-driver-sim: to repeat this schedule: {}", state.mode);
         }
+        state.report_missing_ranks();
         state.land_all();
         let mut log = std::mem::take(&mut state.log);
         state.contexts.values_mut().for_each(|context| context.lost = None);

@@ -37,7 +37,8 @@ gpu_test! {
         outside(rank.on(stream)?.receive(&mut odd, 2));
         outside(rank.on(stream)?.broadcast_in_place(&mut odd, 2));
         outside(rank.on(stream)?.reduce_in_place(&mut odd, 2, Reduction::Sum));
-        // None of it was enqueued.
+        assert!(refusal(rank.split(Some(1 << 31), 0).map(drop)).contains("beyond i32::MAX"));
+        // None of it was enqueued, nor was the other rank waited for.
         stream.synchronize()
     }
 }

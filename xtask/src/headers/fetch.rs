@@ -18,17 +18,18 @@ const CACHE: &str = ".cuda-headers";
 /// Passed to Python, so that no file must be found beside this program.
 const UNPACK: &str = include_str!("../../headers/unpack.py");
 
-/// A release of CUDA with a header that can be fetched.
+/// A release of CUDA, or of NCCL, with a header that can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     /// `12.4`, or `13` for the newest of that series.
     pub(crate) name: &'static str,
     /// The wheel, and the versions of it that are accepted.
     requirement: &'static str,
+    header: &'static str,
 }
 
 const fn release(name: &'static str, requirement: &'static str) -> Release {
-    Release { name, requirement }
+    Release { name, requirement, header: "cuda.h" }
 }
 
 /// The oldest header, and the source of `cuda-sys/build/floor_11_8.txt`.
@@ -36,6 +37,9 @@ pub(crate) const FLOOR: Release = release("11.8", "nvidia-cuda-runtime-cu11==11.
 
 /// The newest header, and the source of the checked-in bindings.
 pub(crate) const NEWEST: Release = release("13", "nvidia-cuda-runtime>=13,<14");
+
+/// The header of NCCL, from a wheel of 250 MB.
+const NCCL: Release = Release { name: "nccl", requirement: "nvidia-nccl-cu13", header: "nccl.h" };
 
 /// All headers to build with.
 pub(crate) const RELEASES: [Release; 6] = [
@@ -47,25 +51,32 @@ pub(crate) const RELEASES: [Release; 6] = [
     NEWEST,
 ];
 
-/// The directory of the release's `cuda.h`, which is fetched if it is absent; or why it cannot be.
+/// The directory of the release's header, which is fetched if it is absent; or why it cannot be.
 pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
-    let refused =
-        |error| refuse(format!("cuda.h {} could not be fetched: {error:#}", release.name));
+    let Release { name, header, .. } = release;
+    let refused = |error| refuse(format!("{header} {name} could not be fetched: {error:#}"));
     fetched(root, release).map_err(refused)
+}
+
+/// The directory of `nccl.h`, which is fetched only if `fetches`.
+pub(crate) fn nccl(root: &Path, fetches: bool) -> Option<anyhow::Result<PathBuf>> {
+    let kept = find(&root.join(CACHE).join(NCCL.name), NCCL.header).map(Ok);
+    kept.or_else(|| fetches.then(|| include(root, NCCL)))
 }
 
 fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     let directory = root.join(CACHE).join(release.name);
-    if let Some(include) = find(&directory) {
+    let Release { name, requirement, header } = release;
+    if let Some(include) = find(&directory, header) {
         return Ok(include);
     }
-    eprintln!("fetching cuda.h {} ({})", release.name, release.requirement);
+    eprintln!("fetching {header} {name} ({requirement})");
     // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
     // Steps that run at the same time fetch folders of their own.
     let fresh = root.join(CACHE).join(format!("{}.{}.part", release.name, process::id()));
     empty(&fresh)?;
     download(release, &fresh)?;
-    if let Some(include) = find(&directory) {
+    if let Some(include) = find(&directory, header) {
         fs::remove_dir_all(&fresh)?;
         return Ok(include);
     }
@@ -73,26 +84,26 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
         fs::remove_dir_all(&directory)?;
     }
     fs::rename(&fresh, &directory)?;
-    find(&directory).with_context(|| format!("the wheel of CUDA {} has no cuda.h", release.name))
+    find(&directory, header).with_context(|| format!("{requirement} has no {header}"))
 }
 
 /// Downloads the wheel, extracts the header, and NVIDIA's licence, and removes the wheel.
 fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
     let mut pip = python(
         "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-         --platform manylinux2014_x86_64",
+         --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64",
     );
     run(pip.arg("--dest").arg(directory).arg(release.requirement))?;
     run(python("-c").arg(UNPACK).arg(directory))
 }
 
-/// The directory of the first `cuda.h` below `directory`.
-fn find(directory: &Path) -> Option<PathBuf> {
-    if directory.join("cuda.h").is_file() {
+/// The directory of the first such header below `directory`.
+fn find(directory: &Path, header: &str) -> Option<PathBuf> {
+    if directory.join(header).is_file() {
         return Some(directory.to_owned());
     }
-    let entries = fs::read_dir(directory).ok()?;
-    entries.flatten().filter(|entry| entry.path().is_dir()).find_map(|entry| find(&entry.path()))
+    let mut entries = fs::read_dir(directory).ok()?.flatten();
+    entries.find_map(|entry| find(&entry.path(), header))
 }
 
 /// `12.4` for a header with 12040.

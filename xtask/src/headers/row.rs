@@ -22,8 +22,14 @@ const CRATES: &str = "test --profile quick --no-fail-fast -p cuda-sys -p cuda-co
 /// The cells of a table for one header, and its errors, one line each.
 type Row = (Vec<String>, Vec<String>);
 
-/// Examines one header. `kinds` selects, by arguments of cargo, which tests of the two crates run.
-pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Result<Row> {
+/// Examines one header. `kinds` selects, by arguments of cargo, which tests of the two crates run; `nccl` is
+/// the directory of an `nccl.h` to compare, too.
+pub(super) fn examine(
+    root: &Path,
+    include: &Path,
+    kinds: &str,
+    nccl: Option<&Path>,
+) -> anyhow::Result<Row> {
     let version = fetch::version(include)?;
     eprintln!("cuda.h {version}: building and testing");
     let declared = declared::functions(include)?;
@@ -38,7 +44,7 @@ pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Resul
             problems
                 .extend(more.iter().map(|it| format!("{it} is bound, but nothing declares it")));
             let completed = bound.difference(&declared).count();
-            let [assertions, passed, not_run] = test(root, include, kinds, &mut problems)?;
+            let [assertions, passed, not_run] = test(root, (include, nccl), kinds, &mut problems)?;
             let counts = [bound.len(), completed, assertions, passed, not_run];
             cells.extend(counts.map(|count| count.to_string()));
         }
@@ -54,7 +60,7 @@ pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Resul
 /// The numbers of assertions in C, of tests that passed, and of tests that did not run.
 fn test(
     root: &Path,
-    include: &Path,
+    (include, nccl): (&Path, Option<&Path>),
     kinds: &str,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<[usize; 3]> {
@@ -66,10 +72,12 @@ fn test(
         // Functions that older headers lack, with their own test, on the simulated driver.
         ("-p cuda-tests --test one_interface", "what later drivers bring"),
     ] {
-        let command = cargo_for(root, include, &format!("{CRATES} {selection}"));
+        let mut command = cargo_for(root, include, &format!("{CRATES} {selection}"));
+        command.envs(nccl.map(|nccl| ("CUDA_TESTS_NCCL_INCLUDE", nccl)));
         let ended = follow(command, &mut |line| {
             let asserted = line.split_once("abi oracle: ");
-            let count = asserted.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            let count = asserted.and_then(|(_, it)| it.strip_suffix(" assertions passed"));
+            let count = count.and_then(|it| it.parse().ok());
             assertions = assertions.or(count);
         })?;
         tests.add(what, ended.into_run());

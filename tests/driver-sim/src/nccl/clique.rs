@@ -24,6 +24,8 @@ pub(crate) struct Clique {
     /// What one rank sends to another, by both.
     pub(crate) lanes: BTreeMap<(usize, usize), Lane>,
     pub(crate) splits: Table<Split>,
+    /// Ranks were missing, which was reported.
+    pub(crate) lacks_ranks: bool,
 }
 
 /// A split of a clique, which waits for all ranks.
@@ -43,6 +45,7 @@ impl Clique {
             connects: vec![false; size],
             lanes: BTreeMap::new(),
             splits: Table::new(),
+            lacks_ranks: false,
         }
     }
 

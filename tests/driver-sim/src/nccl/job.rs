@@ -14,7 +14,7 @@ use crate::state::State;
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
     members: Vec<Id>,
     /// For how many polls nothing is enqueued.
     patience: u32,

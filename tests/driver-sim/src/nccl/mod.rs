@@ -14,6 +14,7 @@ pub(crate) mod group;
 pub(crate) mod job;
 pub(crate) mod lane;
 pub(crate) mod meet;
+pub(crate) mod missing;
 pub(crate) mod number;
 pub(crate) mod operation;
 pub(crate) mod raw;

@@ -1,5 +1,6 @@
 //! Misuse, which is reported.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use cuda_sim::LeakKind;
@@ -431,6 +432,55 @@ fn communicators_in_different_orders() {
         left.violations.iter().all(|it| it.kind == Deadlock) && left.leaks.is_empty(),
         "{left}"
     );
+}
+
+/// What a session reports that ends after the first rank has begun something.
+fn ends_without_the_other(
+    ranks: [Rank; 2],
+    begin: impl FnOnce(&Rank),
+    session: &Session,
+) -> String {
+    let [a, b] = &ranks;
+    begin(a);
+    let ends = || session.assert_clean();
+    let report = catch_unwind(AssertUnwindSafe(ends)).expect_err("a rank is missing");
+    assert_eq!(violations(session), [MissingRank]);
+    // Once.
+    assert!(session.violations().is_empty());
+    for rank in [a, b] {
+        done!(ncclCommAbort(rank.comm));
+        discard(rank);
+    }
+    session.assert_clean();
+    *report.downcast().expect("a text")
+}
+
+#[test]
+fn a_rank_that_is_missing_when_the_session_ends() {
+    let session = begin();
+    let reduce = |a: &Rank| {
+        goes!(a.comm, ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
+        // What comes after it is not reported.
+        goes!(a.comm, ncclBroadcast(a.source(), a.target(), 4, U8, 0, a.comm, a.stream));
+    };
+    let what = "AllReduce of 4 U8, Sum, of 2 ranks: rank 1 is missing";
+    let report = ends_without_the_other(ranks(), reduce, &session);
+    assert!(report.contains(&format!("MissingRank in ncclAllReduce: {what}")), "{report}");
+    // The first operation, in which they connect, is not even enqueued.
+    let first = |a: &Rank| {
+        nccl!(ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
+    };
+    let report = ends_without_the_other(joined(), first, &session);
+    assert!(report.contains(what), "{report}");
+    let send = |a: &Rank| goes!(a.comm, ncclSend(a.source(), 4, U8, 1, a.comm, a.stream));
+    let what = "rank 0 sends 4 U8 to rank 1, which does not receive";
+    let report = ends_without_the_other(ranks(), send, &session);
+    assert!(report.contains(&format!("MissingRank in ncclSend: {what}")), "{report}");
+    let receive = |a: &Rank| {
+        nccl!(ncclRecv(a.source(), 4, U8, 1, a.comm, a.stream));
+    };
+    let report = ends_without_the_other(joined(), receive, &session);
+    assert!(report.contains("rank 0 receives 4 U8 from rank 1, which does not send"), "{report}");
 }
 
 #[test]
