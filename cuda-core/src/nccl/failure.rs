@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
 use super::library::Nccl;
-use super::raw::{RawCommunicator, SUCCESS};
+use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
 use crate::error::{Error, NcclError, Result};
 
 /// Turns NCCL's result of a call outside a communicator into this crate's.
@@ -52,6 +52,22 @@ pub(super) unsafe fn async_result(nccl: &Nccl, raw: RawCommunicator) -> c_int {
         SUCCESS => result,
         refused => refused,
     }
+}
+
+/// The error that NCCL reports of earlier work. That it does not answer says nothing of the work.
+///
+/// # Safety
+/// As [`async_result`].
+pub(super) unsafe fn failed_work(
+    op: &'static str,
+    nccl: &Nccl,
+    at: (RawCommunicator, Option<usize>),
+) -> Option<Error> {
+    let mut result = SUCCESS;
+    // SAFETY: the caller's promise; the call writes one number, to a local that outlives it.
+    let asked = unsafe { (nccl.async_error)(at.0, &mut result) };
+    let known = asked == SUCCESS && result != IN_PROGRESS;
+    if known { check(op, nccl, result, at).err() } else { None }
 }
 
 /// A text of NCCL's.

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::failure::{async_result, check};
+use super::failure::{async_result, check, failed_work};
 use super::library::{Nccl, nccl};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
@@ -196,8 +196,12 @@ impl Joined {
     /// Why work can never be done: the context is lost, or NCCL reports an error. An abort ends work.
     pub(super) fn why_lost(&self) -> Option<Error> {
         match self.uses.last_uses(&WHOLE).query() {
-            Ok(false) if !self.stop.load(Ordering::Acquire) => self.look(DROP).err(),
-            Ok(_) => None,
+            Ok(false) => {
+                let held = self.hold(DROP).ok()?;
+                // SAFETY: the communicator is live and locked.
+                unsafe { failed_work(DROP, self.nccl, (held.raw(), Some(self.rank))) }
+            }
+            Ok(true) => None,
             Err(error) => Some(error).filter(Error::is_sticky),
         }
     }
@@ -349,7 +353,12 @@ impl Drop for Joined {
         let uses = mem::take(&mut self.uses).last_uses(&WHOLE);
         let Self { nccl, rank, options: CommunicatorOptions { limit, .. }, .. } = *self;
         let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
-        deferred::run_or_defer(move || remains.end_behind(&uses, limit));
+        // An abort could not begin. The work may wait for ranks that were aborted.
+        let stopped = *self.stop.get_mut();
+        deferred::run_or_defer(move || match stopped {
+            true => drop(remains.end(&Arc::default())),
+            false => remains.end_behind(&uses, limit),
+        });
     }
 }
 
@@ -391,7 +400,15 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
             result = result.and(held.check(op, code));
         }
     }
-    let result = result.and_then(|()| await_all(op, all));
+    let result = match result {
+        Ok(()) => await_all(op, all),
+        Err(error) => {
+            // Those in progress would wait for the one that was refused. Failures are reported.
+            let waiting = all.iter_mut().filter(|held| held.async_result() == IN_PROGRESS);
+            waiting.for_each(|held| drop(held.abort()));
+            Err(error)
+        }
+    };
     all.iter_mut().for_each(|held| held.state.finalized = result.is_ok());
     result
 }

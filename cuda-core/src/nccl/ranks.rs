@@ -185,7 +185,12 @@ impl Ranks {
     /// Those of [`Communicator::finalize`].
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
-        finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>())
+        let finalized = finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>());
+        if let Err(Error::Nccl(_)) = finalized {
+            // Work of one may wait for another. Failures are reported.
+            drop(self.abort());
+        }
+        finalized
     }
 
     /// The rank of the device.

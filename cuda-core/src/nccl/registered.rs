@@ -143,15 +143,23 @@ impl Joined {
         // device, and freed after it is deregistered, since its owner does both. The call writes one handle,
         // to a local that outlives it.
         let code = unsafe { register(held.raw(), address, bytes, &mut handle) };
-        held.finish(REGISTER, code)?;
+        let registered = held.finish(REGISTER, code);
         drop(held);
+        if registered.is_err() && handle.is_null() {
+            return registered;
+        }
+        // A handle despite an error: the caller gets memory back that is deregistered before it is freed.
         if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
             let (joined, handle, inner) = (self.clone(), Handle(handle), taken(owner));
-            let registered =
-                RegisteredOwner { joined, handle, deregister, owner: inner, bytes: whole };
-            *owner = Box::new(registered);
+            *owner = Box::new(RegisteredOwner {
+                joined,
+                handle,
+                deregister,
+                owner: inner,
+                bytes: whole,
+            });
         }
-        Ok(())
+        registered
     }
 }
 

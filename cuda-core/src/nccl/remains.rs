@@ -7,7 +7,7 @@ use std::{mem, ptr, thread};
 
 use cuda_sys::CUdeviceptr;
 
-use super::failure::{async_result, check};
+use super::failure::{check, failed_work};
 use super::library::Nccl;
 use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator};
@@ -43,7 +43,8 @@ impl Remains {
     /// taken to wait for a lost rank: it is ended, which is reported, as failures are.
     pub(super) fn end_behind(self, uses: &Fences, limit: Duration) {
         let failed = match uses.query() {
-            Ok(false) => self.async_error().err(),
+            // SAFETY: the communicator is live, and has no owner who could call it.
+            Ok(false) => unsafe { failed_work(DROP, self.nccl, (self.raw.0, Some(self.rank))) },
             _ => None,
         };
         // What was finalised waits for no other rank.
@@ -106,15 +107,6 @@ impl Remains {
         let started = thread.map_err(|error| Error::NoThread(error.kind()));
         let noted = started.inspect_err(|error| drop(remains.note(ending, Err(error.clone()))));
         noted.map(|_| awaited)
-    }
-
-    /// Returns the error of work that has failed, here or at another rank.
-    fn async_error(&self) -> Result<()> {
-        // SAFETY: the communicator is live, and has no owner who could call it.
-        match unsafe { async_result(self.nccl, self.raw.0) } {
-            IN_PROGRESS => Ok(()),
-            code => check(DROP, self.nccl, code, (self.raw.0, Some(self.rank))),
-        }
     }
 
     fn note(&self, ending: &Ending, ended: Result<()>) -> Result<()> {

@@ -1,8 +1,10 @@
 //! Ranks of NCCL that report an error, since they have lost another.
 
 use cuda_core::nccl::{Ranks, Reduction, group};
+use cuda_core::sys::{CUDA_ERROR_UNKNOWN, CUresult};
+use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{DeviceBuffer, Error, NcclError, Resource, Result, Stream, drops};
-use cuda_sim::{Mode, Session};
+use cuda_sim::{Fault, Mode, Session};
 use support::stall;
 
 use super::nccl::{devices, parted};
@@ -151,6 +153,35 @@ fn k_nccl_a_rank_that_has_failed_is_aborted_when_it_is_dropped() {
 }
 
 #[test]
+fn k_nccl_ranks_that_cannot_all_be_finalised_are_aborted() {
+    for refused in ["ncclCommFinalize", "ncclCommGetAsyncError"] {
+        let reports = reported(|session, ranks, streams, sums| {
+            // Not before the finalisation, which waits for it.
+            ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+            session.fail_nth(Some(refused), 1, CUresult(REMOTE as u32));
+            failed(ranks.finalize(), "ncclCommFinalize", 0);
+            assert!(ranks.as_raw().all(|raw| raw.is_null()));
+            aborted(ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum));
+            streams.iter().try_for_each(Stream::synchronize)
+        });
+        assert_eq!(reports, []);
+    }
+}
+
+#[test]
+fn k_nccl_ranks_whose_abort_could_not_begin_are_aborted_when_they_are_dropped() {
+    let reports = reported(|session, ranks, streams, sums| {
+        ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
+        session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
+        assert_eq!(ranks.abort().map_err(|error| error.code()), Err(Some(CUDA_ERROR_UNKNOWN)));
+        drop(ranks);
+        // Not in ten minutes, the limit.
+        streams.iter().try_for_each(Stream::synchronize)
+    });
+    assert_eq!(reports, []);
+}
+
+#[test]
 fn k_nccl_ranks_of_a_process_are_aborted_when_they_are_dropped_and_one_has_failed() {
     let reports = reported(|session, ranks, streams, sums| {
         let stalled = stall(streams[1].as_raw());
@@ -176,4 +207,23 @@ fn k_nccl_ranks_of_a_process_are_aborted_when_they_are_dropped_and_one_has_faile
         Ok(())
     });
     assert_eq!(reports, []);
+}
+
+#[test]
+fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
+    clean(|session| {
+        let (contexts, _) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut memory = VirtualBuffer::<u8>::new(&contexts[0], 2 << 20)?;
+        memory.grow_to(2 << 20)?;
+        session.inject(
+            Fault::new(CUresult(REMOTE as u32)).function("ncclCommRegister").takes_effect(),
+        );
+        let refused = ranks.register(memory).map(drop).map_err(|refused| refused.value);
+        let memory = refused.expect_err("a fault was injected");
+        let from = session.mark();
+        drop(memory);
+        assert!(session.names_since(from).iter().any(|name| *name == "ncclCommDeregister"));
+        Ok(())
+    });
 }
