@@ -3,10 +3,11 @@
 use std::future::{Future, IntoFuture};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::slice;
 use std::task::{Context as Task, Poll};
 
 use crate::copy::linear::LinearCopy;
-use crate::device::Device;
+use crate::copy::{at_home, borrowed};
 use crate::error::{Error, Rejected, Result};
 use crate::host::pin_gate::{self, PageHold};
 use crate::host::stable_host::{StableHost, StableHostMut};
@@ -136,8 +137,9 @@ impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.
     ///
-    /// The driver stages memory that is not pinned: the call may take as long as reading it does.
-    /// No driver call if there are no elements.
+    /// The driver stages memory that is not pinned: the call may take as long as reading it does. This
+    /// crate does so while another thread unregisters memory on the same page. No driver call if there
+    /// are no elements.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. Every error
@@ -156,14 +158,22 @@ impl<K: StreamKind> Stream<K> {
         source: H,
         destination: impl IntoView<DeviceSliceMut<'b, H::Element>>,
     ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
-        let mut destination = destination.into();
+        let destination = destination.into();
         let (flight, from, len) = InFlight::new(source);
         let copy = LinearCopy::up(from.cast(), destination.as_raw(), destination.byte_len());
-        let lens = (len, destination.len());
-        let device = destination.as_view().on_for(self.core());
+        let core = self.core();
+        let checked = same_len(copy.op(), len, destination.len())
+            .and_then(|()| at_home(copy.op(), core, &destination.as_view()));
+        let stage = |destination: DeviceSliceMut<'_, _>| {
+            // SAFETY: the owner's elements, initialised, and not written meanwhile, by `StableHost`.
+            let source = unsafe { slice::from_raw_parts(from, len) };
+            borrowed::upload(core, source, destination)
+        };
         // SAFETY: the destination stays allocated until its mark has completed; no other code writes the
         // source meanwhile, by `StableHost`.
-        unsafe { enqueue_owned(self.core(), copy, lens, device, flight, destination.write()) }
+        unsafe {
+            enqueue_owned(core, copy, checked, flight, destination, DeviceSliceMut::write, stage)
+        }
     }
 
     /// Copies from the stream's device to host memory, and owns that until it is done:
@@ -193,41 +203,54 @@ impl<K: StreamKind> Stream<K> {
         let source = source.into();
         let (flight, to, len) = InFlight::new(destination);
         let copy = LinearCopy::down(source.as_raw(), to.cast(), source.byte_len());
-        let (lens, device) = ((source.len(), len), source.on_for(self.core()));
+        let core = self.core();
+        let checked =
+            same_len(copy.op(), source.len(), len).and_then(|()| at_home(copy.op(), core, &source));
+        let stage = |source: DeviceSlice<'_, _>| {
+            // SAFETY: the owner's elements, initialised, and not accessed meanwhile, by `StableHostMut`.
+            let destination = unsafe { slice::from_raw_parts_mut(to, len) };
+            borrowed::download(core, source, destination)
+        };
         // SAFETY: the source stays allocated until its mark has completed; no other code accesses the
         // destination meanwhile, by `StableHostMut`.
-        unsafe { enqueue_owned(self.core(), copy, lens, device, flight, source.read()) }
+        unsafe { enqueue_owned(core, copy, checked, flight, source, |source| source.read(), stage) }
     }
 }
 
-/// Enqueues the copy between the owner in `flight` and memory on `device`, which `touch` names.
+/// Enqueues the copy between the owner in `flight` and `memory` of the device, if it was `checked` with
+/// success. `stage` makes it through chunks instead.
 ///
 /// # Safety
 /// The device's end stays allocated until the copy's mark has completed, and the host's end is the
 /// elements of the owner, which no other code accesses meanwhile in a way that conflicts.
-unsafe fn enqueue_owned<H: StableHost>(
+unsafe fn enqueue_owned<H: StableHost, V>(
     core: &StreamCore,
     copy: LinearCopy,
-    (source_len, destination_len): (usize, usize),
-    device: Option<Device>,
+    checked: Result<()>,
     flight: InFlight<H>,
-    touch: Touch<'_>,
+    mut memory: V,
+    touch: impl FnOnce(&mut V) -> Touch<'_>,
+    stage: impl FnOnce(V) -> Result<()>,
 ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
     let op = copy.op();
-    let checked = same_len(op, source_len, destination_len)
-        .and_then(|()| device.map_or(Ok(()), |device| core.device().require_same(op, device)));
-    if checked.is_ok() && touch.range.is_empty() {
+    if checked.is_ok() && copy.bytes == 0 {
         return Ok(flight);
     }
     // Begun first, so that it ends last: a drop hook may unregister these very pages.
-    let _quiet = DeferForeignCode::begin();
+    let quiet = DeferForeignCode::begin();
     let (bound, mut flight) = Rejected::unless(checked.and_then(|()| core.bind(op)), flight)?;
-    let pages = pin_gate::hold_pages(copy.host().addr(), copy.bytes);
+    let Some(pages) = pin_gate::hold_pages(copy.host().addr(), copy.bytes) else {
+        drop((bound, quiet));
+        // If that fails, no device uses the owner's memory all the same.
+        let ((), mut flight) = Rejected::unless(stage(memory), flight)?;
+        flight.mark = Some(core.timeline().here());
+        return Ok(flight);
+    };
     // SAFETY: both sides are equally long; the device's stays allocated, by the caller's promise; the
     // owner, and so the host's, stays where it is until the flight gives it back, for which it waits
     // for this copy.
     let call = |stream| unsafe { copy.enqueue(stream) };
-    let (seq, enqueued) = bound.submit_copy(op, &mut [touch], call);
+    let (seq, enqueued) = bound.submit_copy(op, &mut [touch(&mut memory)], call);
     // Mark even on failure: the error may belong to earlier work.
     let mark = core.timeline().at(seq);
     pages.enqueued(mark.clone());

@@ -10,18 +10,19 @@
 //! [imposes](Waiting), which doubles when it was not enough: as soon as it is longer than the
 //! copies take, none is left. It is a delay and not a lock, since a thread may have to enqueue
 //! another copy before the awaited one can end: the awaited copy may come after a signal that the
-//! thread has yet to set.
+//! thread has yet to set. For the same reason, a copy does not wait for the unregistration itself,
+//! which may wait for all work of a device: its bytes go through a [chunk](crate::copy::borrowed).
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::process::{DeferForeignCode, FailedRelease, driver};
 use crate::timeline::Mark;
 use crate::timeline::ledger::overlap;
-use crate::util::{OnDrop, Turns, lock, wait_while};
+use crate::util::{OnDrop, Turns, lock};
 
 /// Pages of 64 KiB, the largest that systems use for ordinary memory. On systems with smaller
 /// pages, an unregistration waits for more copies than necessary.
@@ -97,15 +98,26 @@ fn change<R>(f: impl FnOnce(&mut PinState) -> R) {
     drop(spent);
 }
 
-pub(super) fn pages(addresses: &Addresses) -> Pages {
+fn pages(addresses: &Addresses) -> Pages {
     addresses.start / PAGE..addresses.end.div_ceil(PAGE)
 }
 
-/// Called before a copy is enqueued that owns its host memory.
-pub(crate) fn hold_pages(address: usize, bytes: usize) -> PageHold {
+/// Called before a copy is enqueued that owns its host memory. [`None`] while its pages are being
+/// unregistered: then no device may access the memory.
+pub(crate) fn hold_pages(address: usize, bytes: usize) -> Option<PageHold> {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);
-    let mut state = may_begin(&pages);
+    let mut state = lock(&STATE);
+    let delays = state.waiting.iter().filter(|w| overlap(&w.pages, &pages));
+    let delay = delays.map(|waiting| waiting.patience).max();
+    if let Some(delay) = delay {
+        let waits = |state: &mut PinState| state.waiting.iter().any(|w| overlap(&w.pages, &pages));
+        let woken = CHANGED.wait_timeout_while(state, delay, waits);
+        state = woken.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    if state.closed.iter().any(|closed| overlap(closed, &pages)) {
+        return None;
+    }
     state.tickets += 1;
     let ticket = state.tickets;
     let entry = OwnedCopy { addresses, copy: CopyState::Beginning };
@@ -113,20 +125,7 @@ pub(crate) fn hold_pages(address: usize, bytes: usize) -> PageHold {
     let spent = state.copies.enter(ticket, entry, OwnedCopy::is_over);
     drop(state);
     drop(spent);
-    PageHold(ticket)
-}
-
-/// Waits until a copy of the pages may begin.
-fn may_begin(pages: &Pages) -> MutexGuard<'static, PinState> {
-    let mut state = lock(&STATE);
-    let delays = state.waiting.iter().filter(|w| overlap(&w.pages, pages));
-    let delay = delays.map(|waiting| waiting.patience).max();
-    if let Some(delay) = delay {
-        let waits = |state: &mut PinState| state.waiting.iter().any(|w| overlap(&w.pages, pages));
-        let woken = CHANGED.wait_timeout_while(state, delay, waits);
-        state = woken.unwrap_or_else(PoisonError::into_inner).0;
-    }
-    wait_while(&CHANGED, state, |state| state.closed.iter().any(|closed| overlap(closed, pages)))
+    Some(PageHold(ticket))
 }
 
 impl PageHold {
@@ -288,10 +287,14 @@ mod tests {
 
     #[test]
     fn no_unregistration_waits_for_a_copy_that_was_never_enqueued() {
-        hold_pages(0x20_0000, 8).copy_is_over();
-        assert!(without_copies(0x20_0000, 8, || Ok(())).is_ok());
-        // The pages are open again.
-        hold_pages(0x20_0000, 8).copy_is_over();
+        let copy = || hold_pages(0x20_0000, 8).map(PageHold::copy_is_over);
+        assert!(copy().is_some());
+        let unregister = || {
+            assert!(copy().is_none(), "not while it runs");
+            Ok(())
+        };
+        assert!(without_copies(0x20_0000, 8, unregister).is_ok());
+        assert!(copy().is_some(), "the pages are open again");
     }
 
     #[test]

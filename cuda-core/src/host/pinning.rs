@@ -1,19 +1,16 @@
 //! Pinning existing host memory, and unpinning it.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
-use super::pin_gate::pages;
 use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::HostAddress;
 use crate::host::registered::RegisterFlags;
 use crate::memory::is_pinned;
 use crate::process::{Failed, FailedRelease, attempt};
-use crate::timeline::ledger::overlap;
 use crate::util::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
@@ -29,28 +26,35 @@ pub(crate) fn pin(
         return context.live().map(drop);
     }
     let _scope = context.enter_relaxed()?;
-    let registration = Attempt::begin(address, bytes);
-    // Another owner of the same bytes may have registered them; this call must not end that.
-    let was_pinned = !matches!(asked_again(address), Ok(false));
+    let attempts = Attempts::join(address);
+    if matches!(asked_again(address), Ok(false)) {
+        attempts.was_free.store(true, Ordering::Relaxed);
+    }
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
     let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.bits()) };
-    attempt(REGISTER, code).or_else(|failed| {
-        let Failed::Unknown(error) = failed else {
-            return Err(failed.into());
-        };
-        let is_registered = || !was_pinned && matches!(asked_again(address), Ok(true));
-        if !is_registered() || !registration.was_alone() {
-            return Err(error);
-        }
-        // SAFETY: the driver reports the address as pinned, and did not before the call above; no
-        // other registration of this crate's overlapped this one, and one that begins now is refused.
-        // Other libraries do not register it, by the promise of `StableHost`.
-        let undone = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-        // What cannot be undone is what was asked for; the error was that of earlier work.
-        let stays = undone != cuda_sys::CUDA_SUCCESS && is_registered();
-        if stays { Ok(()) } else { Err(error) }
-    })
+    let Err(failed) = attempt(REGISTER, code) else {
+        attempts.any_done.store(true, Ordering::Relaxed);
+        return Ok(());
+    };
+    // Asked before it leaves: an attempt that begins after that is no part of the answer.
+    let is_registered = || matches!(asked_again(address), Ok(true));
+    if matches!(failed, Failed::Unknown(_)) && is_registered() {
+        attempts.left_one.store(true, Ordering::Relaxed);
+    }
+    let error = failed.into();
+    if !attempts.last_leaves_one() {
+        return Err(error);
+    }
+    // SAFETY: it ends the registration that begins at the address, if there is one. A failed attempt left
+    // it behind: there was none before, none of those that overlapped in time succeeded, and one that
+    // begins now is refused. Other libraries do not register the memory, by the promise of `StableHost`.
+    let undone = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
+    // Then it is neighbouring memory whose registration pins the address, too.
+    let is_neighbour = undone == cuda_sys::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    // What cannot be undone is what was asked for; the error was that of earlier work.
+    let stays = undone != cuda_sys::CUDA_SUCCESS && is_registered();
+    if stays && !is_neighbour { Ok(()) } else { Err(error) }
 }
 
 /// [`is_pinned`], asked again if the first question fails.
@@ -70,37 +74,44 @@ pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<()
     })
 }
 
-/// A registration in progress. There may be several, of the same memory too. None waits for
-/// another, since the driver may wait for a device, and the device for what another thread does
-/// next.
-struct Attempt {
-    pages: Range<usize>,
-    /// No other registration of these pages has overlapped this one in time.
-    alone: AtomicBool,
+/// The registrations in progress that begin at one address: usually one, several if there are several
+/// owners of the same elements. The driver tells registrations apart by that address. None waits for
+/// another, since the driver may wait for a device, and the device for what another thread does next.
+struct Attempts {
+    address: HostAddress,
+    /// The memory was not pinned at some time since the first of them began.
+    was_free: AtomicBool,
+    /// One has succeeded.
+    any_done: AtomicBool,
+    /// One has failed, and may have registered the memory all the same: it was pinned then.
+    left_one: AtomicBool,
 }
 
-static UNDER_WAY: Mutex<Vec<Weak<Attempt>>> = Mutex::new(Vec::new());
+static UNDER_WAY: Mutex<Vec<Weak<Attempts>>> = Mutex::new(Vec::new());
 
-impl Attempt {
-    fn begin(address: HostAddress, bytes: usize) -> Arc<Self> {
-        let start = address.0.addr().get();
-        let pages = pages(&(start..start + bytes));
-        let new = Arc::new(Self { pages, alone: AtomicBool::new(true) });
+impl Attempts {
+    /// Those that begin at the address, with one more.
+    fn join(address: HostAddress) -> Arc<Self> {
         let mut under_way = lock(&UNDER_WAY);
-        under_way.retain(|other| other.strong_count() > 0);
-        for other in under_way.iter().filter_map(Weak::upgrade) {
-            if overlap(&other.pages, &new.pages) {
-                other.alone.store(false, Ordering::SeqCst);
-                new.alone.store(false, Ordering::SeqCst);
-            }
+        under_way.retain(|attempts| attempts.strong_count() > 0);
+        let mut known = under_way.iter().filter_map(Weak::upgrade);
+        if let Some(attempts) = known.find(|other| other.address == address) {
+            return attempts;
         }
+        let [was_free, any_done, left_one] = [const { AtomicBool::new(false) }; 3];
+        let new = Arc::new(Self { address, was_free, any_done, left_one });
         under_way.push(Arc::downgrade(&new));
         new
     }
 
-    /// Whether no other registration of this memory has been in progress since this one began.
-    fn was_alone(&self) -> bool {
-        self.alone.load(Ordering::SeqCst)
+    /// Takes one away. Whether it was the last, and a registration at the address can only be one that
+    /// a failed attempt left behind.
+    fn last_leaves_one(self: Arc<Self>) -> bool {
+        // Under the lock, where nothing but attempts counts as one.
+        let _under_way = lock(&UNDER_WAY);
+        Arc::into_inner(self).is_some_and(|Self { was_free, any_done, left_one, .. }| {
+            was_free.into_inner() && left_one.into_inner() && !any_done.into_inner()
+        })
     }
 }
 
@@ -112,19 +123,20 @@ mod tests {
 
     #[test]
     fn registrations_of_the_same_memory_know_of_each_other() {
-        let at = |page: usize| {
-            let address = std::ptr::without_provenance_mut::<u8>(page << 16);
+        let at = |address: usize| {
+            let address = std::ptr::without_provenance_mut::<u8>(address);
             HostAddress(NonNull::new(address).expect("not null"))
         };
-        let first = Attempt::begin(at(8), 100);
-        let elsewhere = Attempt::begin(at(9), 1 << 16);
-        assert!(first.was_alone() && elsewhere.was_alone());
-        let both = Attempt::begin(at(8), (1 << 16) + 1);
-        assert!(!first.was_alone() && !elsewhere.was_alone() && !both.was_alone());
-        drop(both);
-        assert!(!first.was_alone(), "it was there");
-        drop(first);
-        let again = Attempt::begin(at(8), 100);
-        assert!(again.was_alone());
+        let [first, neighbour, second] = [at(8), at(9), at(8)].map(Attempts::join);
+        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &neighbour));
+        for attempts in [&first, &neighbour] {
+            attempts.was_free.store(true, Ordering::Relaxed);
+            attempts.left_one.store(true, Ordering::Relaxed);
+        }
+        neighbour.any_done.store(true, Ordering::Relaxed);
+        assert!(!neighbour.last_leaves_one(), "it may be the one that succeeded");
+        assert!(!first.last_leaves_one(), "the other one is there");
+        assert!(second.last_leaves_one());
+        assert!(!Attempts::join(at(8)).last_leaves_one(), "they are over");
     }
 }

@@ -140,8 +140,8 @@ impl<H: StableHost> Registered<H> {
         let bytes = len * size_of::<H::Element>();
         let address = HostAddress(elements.cast());
         if let Err(error) = pin(context, address, bytes, flags) {
-            // SAFETY: initialised above; the driver has not registered its elements, unless the
-            // context is lost.
+            // SAFETY: initialised above; the driver has not registered its elements, unless the context is
+            // lost, or another owner of them has them registered, or cleans up once its own call returns.
             return Err(Rejected::new(error, unsafe { host.assume_init() }));
         }
         let block = Block::unused(address, bytes, PinnedBacking::Registered(context.clone()));

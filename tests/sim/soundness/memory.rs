@@ -18,7 +18,7 @@ use cuda_sys::CUstream;
 
 use super::{clean, device, leaking, primary};
 
-fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
+pub(super) fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(Error::from)
 }
 

@@ -31,6 +31,7 @@ mod nccl;
 mod order;
 mod peers;
 mod per_thread;
+mod registered;
 mod signals;
 mod staged;
 mod timelines;
