@@ -36,6 +36,25 @@ fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
     Ok(())
 }
 
+/// One that another thread waits for is kept alive; no other one is.
+#[test]
+fn a_context_is_closed_while_another_is_waited_for() -> Result<()> {
+    let session = simulator();
+    Device::get(0)?.context()?;
+    let own = Context::new(Device::get(0)?, ContextFlags::default())?;
+    let held = session.hold("cuCtxSynchronize");
+    std::thread::scope(|scope| {
+        let trimming = scope.spawn(cuda_core::synchronize_and_trim);
+        held.await_call();
+        let closed = own.close();
+        drop(held);
+        trimming.join().expect("no panic")?;
+        closed.map_err(cuda_core::Error::from)
+    })?;
+    session.assert_clean();
+    Ok(())
+}
+
 #[test]
 fn a_program_that_trims_at_its_end_is_clean() -> Result<()> {
     let session = simulator();

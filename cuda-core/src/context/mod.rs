@@ -138,13 +138,12 @@ fn find(registry: &[(RawContext, Weak<ContextInner>)], raw: RawContext) -> Optio
     weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
-/// All contexts that this crate has an object for.
-pub(crate) fn all_known() -> Vec<Context> {
-    let mut known: Vec<Context> = primary::retained().cloned().collect();
-    for (_, weak) in &*lock(&REGISTRY) {
-        known.extend(weak.upgrade().map(|inner| Context(Ref::Counted(inner))));
-    }
-    known
+/// All contexts that this crate has an object for. Each is kept alive by its own turn alone, so that the
+/// program can close the others while it waits for one.
+pub(crate) fn all_known() -> impl Iterator<Item = Context> {
+    let counted: Vec<_> = lock(&REGISTRY).iter().map(|(_, weak)| weak.clone()).collect();
+    let counted = counted.into_iter().filter_map(|weak| weak.upgrade());
+    primary::retained().cloned().chain(counted.map(|inner| Context(Ref::Counted(inner))))
 }
 
 /// # The context itself

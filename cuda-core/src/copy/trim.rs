@@ -57,7 +57,7 @@ pub fn synchronize_and_trim() -> Result<usize> {
     if let Some(error) = driver::gone() {
         return Err(error);
     }
-    let waits = context::all_known().into_iter().map(|context| context.synchronize());
+    let waits = context::all_known().map(|context| context.synchronize());
     let waited = waits.fold(Ok(()), Result::and);
     let trimmed = trim();
     waited.and(trimmed)

@@ -175,6 +175,7 @@ fn growth_backs_off() {
 #[test]
 fn shortage_is_reported_and_relieved() {
     use std::sync::{Arc, Mutex};
+    const PARTS: usize = 16;
     run(|_| {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
@@ -187,11 +188,12 @@ fn shortage_is_reported_and_relieved() {
                 kept.lock().expect("no panic").pop().is_some()
             })
             .build()?;
-        for _ in 0..4 {
-            spare.lock().expect("no panic").push(alloc(&stream, &pool, U)?);
+        // One at a time, as often as it takes.
+        for _ in 0..4 * PARTS {
+            spare.lock().expect("no panic").push(alloc(&stream, &pool, U / PARTS)?);
         }
         let large = alloc(&stream, &pool, 3 * U)?;
-        assert_eq!(spare.lock().expect("no panic").len(), 1);
+        assert_eq!(spare.lock().expect("no panic").len(), PARTS);
         drop(large);
         spare.lock().expect("no panic").clear();
         let refused = CachingPool::builder()

@@ -203,10 +203,9 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     for _ in 0..ROUNDS {
         let before = gate::enqueued(device, peer);
         let by_graphs = gate::is_crossed_by_graphs(device, peer);
-        let mut contexts = context::all_known();
-        // The others are not kept alive during the waits.
-        contexts.retain(|context| by_graphs || [device, peer].contains(&context.device()));
-        contexts.iter().try_for_each(Context::synchronize)?;
+        let mut contexts = context::all_known()
+            .filter(|context| by_graphs || [device, peer].contains(&context.device()));
+        contexts.try_for_each(|context| context.synchronize())?;
         if let Some(closed) = gate::close(device, peer, before) {
             return Ok(closed);
         }
