@@ -18,7 +18,7 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "${!TO
 if [ "${NCCL_MULTI_RANK_GPU_ENABLE:-0}" = 0 ] && command -v nvidia-smi >/dev/null; then
     [ "$(count_of_gpus)" -ge 2 ] || missing "two GPUs are needed"
 fi
-said=$("$program" --steps 1 2>&1)
+said=$("$program" --steps 200 2>&1)
 case $? in
     0) ;;
     2) missing "$said" ;;

@@ -87,6 +87,12 @@ pub fn compare(
                 Resource::Stream
                     | Resource::Event
                     | Resource::Module
+                    | Resource::Linker
+                    | Resource::Array
+                    | Resource::Texture
+                    | Resource::Surface
+                    | Resource::ExternalMemory
+                    | Resource::ExternalSemaphore
                     | Resource::PinnedMemory
                     | Resource::DeviceMemory
             )
