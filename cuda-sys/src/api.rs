@@ -132,7 +132,7 @@ macro_rules! driver_api {
             )*
         }
 
-        /// The type of each function of [`symbol`]. For the simulated driver; not part of the
+        /// The type of each function of [`mod@symbol`]. For the simulated driver; not part of the
         /// interface.
         #[doc(hidden)]
         pub mod signature {

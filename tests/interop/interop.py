@@ -684,7 +684,7 @@ print(ranges().decode())
 
 
 def check_ranges(library, tool, expected):
-    """Begins NVTX ranges in a process of its own, which may be told of a tool."""
+    """Begins NVTX ranges in a process of its own, with a tool or without."""
     environment = {name: value for name, value in os.environ.items() if name != "NVTX_INJECTION64_PATH"}
     if tool:
         environment["NVTX_INJECTION64_PATH"] = tool
