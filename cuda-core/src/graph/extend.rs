@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuda_sys::{CUDA_ERROR_LOSSY_QUERY, CUgraph, CUgraphNode};
 
 use super::capture::{Capture, INCOMPLETE};
-use super::{Graph, RawGraph};
+use super::{Graph, InnerGraph, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::{Contained, Handle, Owned, driver};
@@ -81,12 +81,12 @@ impl Graph {
 
     /// The nodes on which no other depends.
     fn leaves(&self) -> Result<Vec<CUgraphNode>> {
-        let nodes = self.nodes()?;
+        let nodes = InnerGraph::whole(self).handles()?;
         self.with_raw(|_graph| {
             let mut leaves = Vec::new();
             for node in nodes {
-                match dependents(node.id().raw) {
-                    Ok(later) if later.is_empty() => leaves.push(node.as_raw()),
+                match dependents(node) {
+                    Ok(later) if later.is_empty() => leaves.push(node.0),
                     Ok(_) => {}
                     // What depends on it is a programmatic launch.
                     Err(error) if error.code() == Some(CUDA_ERROR_LOSSY_QUERY) => {}

@@ -13,7 +13,7 @@ use super::node::kind_name;
 use super::{Graph, GraphNode, NodeId};
 use crate::error::{Error, Result, asked, c_string, check, counted};
 use crate::process::Handle;
-use crate::timeline::recording::listed;
+use crate::timeline::recording::{Node, listed};
 use crate::util::debug_by;
 
 const NODES: &str = "cuGraphGetNodes";
@@ -184,15 +184,21 @@ impl<'g> InnerGraph<'g> {
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn nodes(&self) -> Result<Vec<GraphNode<'g>>> {
         let id = if self.raw.is_some() { NONE } else { self.graph.id };
+        let named = self.handles()?.into_iter().map(|raw| NodeId { graph: id, raw });
+        self.with_raw(|_graph| {
+            // SAFETY: nodes of this graph, whose lock this thread holds.
+            named.map(|node| unsafe { GraphNode::new(self.graph, node) }).collect()
+        })
+    }
+
+    /// [`InnerGraph::nodes`], of which the driver is asked nothing else.
+    pub(super) fn handles(&self) -> Result<Vec<Node>> {
         self.with_raw(|graph| {
-            let nodes = listed(NODES, |list, count| {
+            listed(NODES, |list, count| {
                 // SAFETY: the graph is live, and no other thread uses it; `listed` passes a count, and
                 // room for as many nodes or null.
                 unsafe { cu::cuGraphGetNodes(graph, list, count) }
-            })?;
-            let named = nodes.into_iter().map(|raw| NodeId { graph: id, raw });
-            // SAFETY: nodes of this graph, whose lock this thread holds.
-            named.map(|node| unsafe { GraphNode::new(self.graph, node) }).collect()
+            })
         })
     }
 
@@ -223,9 +229,8 @@ impl<'g> InnerGraph<'g> {
             // The driver refuses lists without room.
             return Ok(Vec::new());
         }
-        let nodes = self.nodes()?;
-        let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
-        let index: HashMap<CUgraphNode, usize> = numbered.collect();
+        let index: HashMap<CUgraphNode, usize> =
+            self.handles()?.into_iter().map(|node| node.0).zip(0..).collect();
         let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
         let mut to = from.clone();
         self.with_raw(|graph| {

@@ -41,20 +41,21 @@ fn failed(
     NcclError::Failed { op, code, rank, reason }.into()
 }
 
-/// What the call in progress, or earlier work, has come to.
+/// What the call in progress, or earlier work, has come to: `ncclCommGetAsyncError`. An error if that call
+/// is refused, which says nothing of the work.
 ///
 /// # Safety
 /// The communicator is live, and no other thread calls it.
-pub(super) unsafe fn async_result(nccl: &Nccl, raw: RawCommunicator) -> c_int {
+pub(super) unsafe fn async_result(nccl: &Nccl, raw: RawCommunicator) -> Result<c_int, c_int> {
     let mut result = SUCCESS;
     // SAFETY: the caller's promise; the call writes one number, to a local that outlives it.
     match unsafe { (nccl.async_error)(raw, &mut result) } {
-        SUCCESS => result,
-        refused => refused,
+        SUCCESS => Ok(result),
+        refused => Err(refused),
     }
 }
 
-/// The error that NCCL reports of earlier work. That it does not answer says nothing of the work.
+/// The error that NCCL reports of earlier work.
 ///
 /// # Safety
 /// As [`async_result`].
@@ -63,11 +64,11 @@ pub(super) unsafe fn failed_work(
     nccl: &Nccl,
     at: (RawCommunicator, Option<usize>),
 ) -> Option<Error> {
-    let mut result = SUCCESS;
-    // SAFETY: the caller's promise; the call writes one number, to a local that outlives it.
-    let asked = unsafe { (nccl.async_error)(at.0, &mut result) };
-    let known = asked == SUCCESS && result != IN_PROGRESS;
-    if known { check(op, nccl, result, at).err() } else { None }
+    // SAFETY: the caller's promise.
+    match unsafe { async_result(nccl, at.0) } {
+        Ok(IN_PROGRESS) | Err(_) => None,
+        Ok(code) => check(op, nccl, code, at).err(),
+    }
 }
 
 /// A text of NCCL's.

@@ -245,7 +245,7 @@ impl LockedRank<'_> {
     /// What the call in progress, or earlier work, has come to.
     pub(super) fn async_result(&self) -> c_int {
         // SAFETY: the communicator is live and locked.
-        unsafe { async_result(self.joined.nccl, self.raw()) }
+        unsafe { async_result(self.joined.nccl, self.raw()) }.unwrap_or_else(|refused| refused)
     }
 
     /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
