@@ -45,6 +45,15 @@ fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
     Ok(pair(fixture.effort.at_most(TRANSFERS), 1, ours, raw, || Ok(()))?.moving(bytes))
 }
 
+pub(super) fn require_nccl() -> anyhow::Result<()> {
+    match nccl::version() {
+        Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) => {
+            Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
     streams.iter().try_for_each(Stream::synchronize)
 }
@@ -52,9 +61,7 @@ fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
 /// Operations of the library, and raw ones, each with streams and buffers of their own. Those of one
 /// communicator, unless that of the library does not block: the first one of a process is slower.
 fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
-    if let Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) = nccl::version() {
-        return Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"));
-    }
+    require_nccl()?;
     let contexts = Device::contexts(Device::all()?.take(RANKS))?;
     let options = CommunicatorOptions::new();
     let join = |options| Ranks::init_all_with(&contexts, &options).map(Arc::new);

@@ -44,6 +44,8 @@ pub(super) fn operations() -> Vec<Operation> {
         add("ring of peer copies", nearly.clone(), peers::rotate);
         add("all-to-all of peer copies", nearly, peers::all_to_all);
         add("broadcast from one device", one, peers::broadcast);
+        let theirs = none("calls are NCCL's broadcast");
+        add("broadcast beside NCCL's", theirs, peers::broadcast_beside_nccl);
     }
     all
 }

@@ -1,7 +1,13 @@
 //! Copies from device to device, all at once.
 
+use cuda_core::Stream;
+use cuda_core::nccl::Ranks;
+
+use super::super::collectives::require_nccl;
 use super::team::{Parts, Team};
 use crate::bench::Measured;
+use crate::bench::measure::pair;
+use crate::bench::raw::code_of;
 
 pub(super) fn rotate(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();
@@ -49,4 +55,18 @@ pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
     let parts = Parts { ranks: 0..1, steps: 1..2, bytes: team.len };
     let ours = || team.group.broadcast(0, &mut buffers);
     team.copies(&parts, ours, |from, step| team.peer(from, from + step, (0, 0), team.len))
+}
+
+pub(super) fn broadcast_beside_nccl(team: &Team) -> anyhow::Result<Measured> {
+    require_nccl()?;
+    let (group, streams) = (&team.group, team.group.streams());
+    let ranks = Ranks::init_all(streams.iter().map(Stream::context))?;
+    let mut buffers = group.alloc_zeroed::<u8>(team.len)?;
+    let mut theirs = group.alloc_zeroed::<u8>(team.len)?;
+    let ours = || group.broadcast(0, &mut buffers).and_then(|()| group.synchronize());
+    let nccl = || {
+        let done = ranks.on(streams).and_then(|on| on.broadcast_in_place(&mut theirs, 0));
+        code_of(done.and_then(|()| group.synchronize()))
+    };
+    Ok(pair(team.effort, 1, ours, nccl, || Ok(()))?.moving(team.len))
 }

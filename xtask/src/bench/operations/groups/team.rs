@@ -22,7 +22,7 @@ pub(super) struct Team {
     pub(super) sources: Vec<DeviceBuffer<u8>>,
     pub(super) targets: Vec<DeviceBuffer<u8>>,
     pub(super) len: usize,
-    effort: Effort,
+    pub(super) effort: Effort,
 }
 
 /// The division of the raw calls among the members.
