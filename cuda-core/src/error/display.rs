@@ -258,8 +258,8 @@ fn not_in_graphs(op: &str) -> String {
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
-            "; instead of a slice, registered memory, `upload_owned` or `download_owned`, use a \
-             `PinnedBuffer` and lend it at each launch"
+            "; instead of a slice, `upload_owned` or `download_owned`, use a `PinnedBuffer` or `Registered` memory, \
+             and lend it at each launch"
         }
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",

@@ -251,7 +251,7 @@ pub enum Error {
     },
 
     /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be
-    /// part of a graph: it waits or queries, takes memory that a graph cannot keep, or would order the
+    /// part of a graph: it waits or queries, takes a slice of the host, or would order the
     /// capture with work outside. The capture goes on without the operation. After the capture has
     /// ended, every operation on such a stream returns [`Error::Invalid`].
     ///

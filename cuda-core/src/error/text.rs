@@ -130,9 +130,10 @@ mod tests {
     #[test]
     fn what_a_capture_refuses_is_answered_by_what_to_do_instead() {
         for (op, instead) in [
-            ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` and lend it at each launch"),
+            ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` or `Registered` memory, and lend it"),
+            ("cuStreamWaitValue64", "a `Signal` can"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
-            ("cuMemcpyHtoDAsync", "instead of a slice, registered memory, `upload_owned`"),
+            ("cuMemcpyHtoDAsync", "instead of a slice, `upload_owned`"),
             ("cuStreamWaitEvent", "`wait_event_each`"),
             ("cuStreamWaitEvent", "`Graph::capture_on`"),
             ("cuStreamSynchronize", "wait after the launch"),

@@ -235,7 +235,7 @@ impl Condition {
             }?;
         }
         let is_broken = parts.iter().any(|part| part.is_broken);
-        let own = UsedMemory::keep(&self.touch()).into_iter().collect();
+        let own = vec![UsedMemory::keep(&self.touch())];
         let bodies = bodies.into_iter().map(|graph| Body { node, graph: Handle(graph) }).collect();
         let own = KeptUses::from(GraphUses { memory: own, bodies, ..GraphUses::default() });
         let all = parts.into_iter().fold(own, |all, part| all.with(&part.into()));

@@ -139,7 +139,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] if
-    /// * pinned or managed memory that the graph uses was dropped, so that it cannot be [lent](GraphExec::lend);
+    /// * memory of the host that the graph uses was dropped, so that it cannot be [lent](GraphExec::lend);
     /// * the graph needs access to another device's memory that was not
     ///   [given](Context::enable_peer_access), or was revoked;
     /// * that access was revoked after the capture, even if it was given again, and the graph copies memory
@@ -210,7 +210,7 @@ impl GraphExec {
     /// previous launch of this executable, and after other streams' work on the memory that it uses.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses pinned or managed memory, which must be [lent](Self::lend_mut);
+    /// [`Error::Invalid`] if the graph uses memory that the host can see, which must be [lent](Self::lend_mut);
     /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
     /// the graph uses was aborted; [`Error::Invalid`] if access that the executable needs was
     /// [revoked](Context::disable_peer_access); the driver's.

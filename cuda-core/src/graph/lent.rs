@@ -54,7 +54,7 @@ pub(super) struct Lent {
 
 /// # Lending memory that the host can see
 impl GraphExec {
-    /// Begins a launch that reads pinned or managed memory. Memory that only devices can see need not be
+    /// Begins a launch that reads pinned, registered or managed memory. Memory that only devices can see need not be
     /// lent.
     ///
     /// ```no_run
@@ -73,7 +73,7 @@ impl GraphExec {
         LentLaunch { exec: self, lent: Vec::new() }.lend(memory)
     }
 
-    /// Begins a launch that writes pinned or managed memory, or reads and writes it.
+    /// Begins a launch that writes pinned, registered or managed memory, or reads and writes it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -120,7 +120,7 @@ impl<'a> LentLaunch<'a> {
     /// Launches the graph: [`GraphExec::launch`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses pinned or managed memory that was not lent, or writes what
+    /// [`Error::Invalid`] if the graph uses pinned, registered or managed memory that was not lent, or writes what
     /// was lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
     ///
     /// ```no_run

@@ -61,10 +61,9 @@ pub use node::{GraphNode, NodeId, NodeKind};
 ///
 /// **Memory that the host can see** is lent at each launch:
 /// [`GraphExec::lend`] and [`GraphExec::lend_mut`] take the borrow that shows that no slice of a
-/// [`PinnedBuffer`](crate::PinnedBuffer) or a [`ManagedBuffer`](crate::managed::ManagedBuffer) is in use
-/// while the launch begins; after that, the buffer's accessors wait for the launch as for any copy. Until
-/// the capture has ended, they refuse what conflicts with it. [`Registered`](crate::Registered) memory
-/// cannot be part of a graph; use a `PinnedBuffer` in its place.
+/// [`PinnedBuffer`](crate::PinnedBuffer), of [`Registered`](crate::Registered) memory or of a
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer) is in use while the launch begins; after that, the buffer's
+/// accessors wait for the launch as for any copy. Until the capture has ended, they refuse what conflicts with it.
 ///
 /// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the
 /// same moment, one of them by launching a graph, neither is ordered after the other, and the

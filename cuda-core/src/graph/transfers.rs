@@ -31,9 +31,8 @@ impl GraphExec {
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
     /// than this was [instantiated](crate::Graph::instantiate) from; [`Error::WrongDevice`] and
     /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
-    /// operation was captured on; [`Error::NotCapturable`] for memory that a graph cannot keep; the
-    /// driver's: the executable is unchanged, unless the error may be one of earlier work; it then keeps what
-    /// either form of the operation uses.
+    /// operation was captured on; the driver's: the executable is unchanged, unless the error may be one of
+    /// earlier work; it then keeps what either form of the operation uses.
     ///
     /// For a copy between devices, also [`Error::Invalid`]
     /// * if access between them was revoked since the graph was instantiated;

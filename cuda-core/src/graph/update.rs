@@ -123,9 +123,9 @@ impl GraphExec {
     /// Those of [`Launch::launch`] that are found before the driver is called;
     /// [`Error::Invalid`] for a launch of no elements, for a [`Condition`](crate::Condition) that was not made
     /// in the capture of the graph that this was instantiated from, or last updated to, for a node of another kind, and for one of
-    /// another graph than this was [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
-    /// cannot keep; the driver's: the executable is unchanged, unless the error may be one of earlier work;
-    /// it then keeps what either form of the operation uses.
+    /// another graph than this was [instantiated](Graph::instantiate) from; the driver's: the executable is
+    /// unchanged, unless the error may be one of earlier work; it then keeps what either form of the operation
+    /// uses.
     ///
     /// # Safety
     /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies order the
@@ -190,8 +190,7 @@ impl GraphExec {
         let mut shared = touches.iter().filter_map(|touch| touch.ledger.get().shared());
         let why = "memory that a graph allocates does not replace what an operation uses";
         Error::unless(!shared.any(|ledger| ledger.is_of_a_graph()), op, why)?;
-        let memory: Option<Vec<_>> = touches.iter().map(UsedMemory::keep).collect();
-        let memory = memory.ok_or(Error::NotCapturable { op })?;
+        let memory: Vec<_> = touches.iter().map(UsedMemory::keep).collect();
         let turn = lock(&self.graph);
         let set = attempt(op, call()).map_err(|failed| explained(op, node, failed));
         if let Err(Failed::Refused(error)) = set {

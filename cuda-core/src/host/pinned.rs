@@ -122,13 +122,9 @@ impl memory::MemoryKind for PinnedMemory {
         !matches!(&block.backing, PinnedBacking::Cached(_, chunk, _) if chunk.is_cached())
     }
 
-    /// Registered memory goes back to its owner, who cannot leave it to a graph.
     #[inline]
-    fn in_graphs(block: &Block<Self>) -> InGraphs {
-        match &block.backing {
-            PinnedBacking::Registered(_) => InGraphs::Refused,
-            _ => InGraphs::Lent,
-        }
+    fn in_graphs(_block: &Block<Self>) -> InGraphs {
+        InGraphs::Lent
     }
 
     fn context_of(backing: &PinnedBacking) -> &Context {

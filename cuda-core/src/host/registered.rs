@@ -9,9 +9,9 @@ use crate::host::pinned::{HostAddress, PinnedBacking, PinnedBuffer, PinnedSlice,
 use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::{Block, Buffer, Storage, views};
-use crate::process::{Contained, deferred, held};
-use crate::util::debug_by;
+use crate::process::{Contained, deferred, driver, held};
 use crate::util::flags::flags;
+use crate::util::{OnDrop, debug_by};
 use crate::wait::future::Ready;
 
 flags! {
@@ -45,7 +45,9 @@ flags! {
 /// back. If it cannot be proven that the work is done, the owner is leaked and the failure reported: the
 /// memory is never freed under a copy.
 ///
-/// It cannot be part of a [graph](crate::Graph): there, use a [`PinnedBuffer`] and lend it at each launch.
+/// A [graph](crate::Graph) that uses it must be lent it at each launch. It keeps the memory of a value that is
+/// dropped, but cannot be launched any more, and the last such graph ends the registration on a thread of this
+/// crate.
 ///
 /// The driver pins whole pages, and may refuse memory that shares a page with an existing
 /// registration: if several are needed, align them to pages.
@@ -91,16 +93,30 @@ impl<H: StableHost> Parts<H> {
             None => held::keep(move || self.end()),
         }
     }
+
+    /// What the drop of the value does. Memory that graphs use is left to the last of them, whose drop
+    /// neither waits nor runs code of the owner.
+    fn leave(self) {
+        let ledger = &self.buffer.storage.block().ledger;
+        // In a fork's child, a thread that does not exist there may hold the lock of a shared ledger.
+        let in_graphs = !driver::is_gone() && ledger.is_in_graphs();
+        let shared = ledger.shared().filter(|_| in_graphs).cloned();
+        let end = move || {
+            self.end();
+            held::retry();
+        };
+        match shared {
+            Some(shared) => shared.take_over(OnDrop::new(|| deferred::run_elsewhere(end))),
+            None => deferred::run_or_defer(end),
+        }
+    }
 }
 
 impl<H: StableHost> Drop for Registered<H> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        deferred::run_or_defer(move || {
-            parts.end();
-            held::retry();
-        });
+        parts.leave();
     }
 }
 
@@ -160,9 +176,9 @@ impl<H: StableHost> Registered<H> {
     /// `cuMemHostUnregister`.
     ///
     /// # Errors
-    /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
-    /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
-    /// memory may stay pinned permanently.
+    /// [`Error::Invalid`] while a graph uses the memory, and those of the wait, with the value unchanged;
+    /// the driver's of the call that unregisters it, with a value that is empty: see [`Error::GivenUp`]. The
+    /// owner is then leaked, since its memory may stay pinned permanently.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -89,8 +89,7 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
     /// [`Stream::launch_host_func_each`] with this memory.
     ///
     /// # Errors
-    /// Those of [`Stream::launch_host_func_each`]; [`Error::NotCapturable`](crate::Error::NotCapturable)
-    /// for memory that a graph cannot keep.
+    /// Those of [`Stream::launch_host_func_each`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -199,7 +199,7 @@ impl Ending {
             return;
         }
         // Not under the lock: what this drops may call the driver.
-        let _memory = touches.iter().filter_map(UsedMemory::keep).collect();
+        let _memory = touches.iter().map(UsedMemory::keep).collect();
         let call = UsedByCall { _memory, _stream: stream.clone() };
         let failed = match &mut *lock(&self.0) {
             AbortProgress::Over => return,

@@ -136,7 +136,7 @@ impl<T: StreamValue> Signal<T> {
     /// The access of an operation on the value. All are readers to the ledger: none waits for
     /// another, and the word is reused only after all of them.
     fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.ledger, WHOLE, Access::Read, InGraphs::Refused)
+        Touch::shared(&self.ledger, WHOLE, Access::Read, InGraphs::Kept)
     }
 }
 

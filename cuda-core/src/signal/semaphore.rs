@@ -148,7 +148,7 @@ impl ExternalSemaphore {
 
     /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.0.uses, WHOLE, Access::Read, InGraphs::Refused)
+        Touch::shared(&self.0.uses, WHOLE, Access::Read, InGraphs::Kept)
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it

@@ -1,9 +1,14 @@
 //! Memory that the host can see, in graphs.
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use cuda_core::managed::ManagedBuffer;
-use cuda_core::{Condition, DeviceAttribute, Error, Graph, PinnedBuffer, Registered, Result, sys};
+use cuda_core::pinned::RegisterFlags;
+use cuda_core::{
+    Condition, DeviceAttribute, Error, Graph, PinnedBuffer, Registered, Result, drops, is_pinned,
+    sys,
+};
 use support::{Alarm, gpu_test, refusal, stall};
 
 use super::{context, not_captured};
@@ -142,19 +147,74 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s50_managed_and_registered_memory() -> Result<()> {
+    fn s50_registered_memory_is_lent_at_each_launch() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let source: Arc<[u32]> = vec![3; 10_000].into();
+        let input = Registered::new(&context, source.clone(), RegisterFlags::NONE)?;
+        let mut output = Registered::new(&context, vec![0u32; 10_000], RegisterFlags::NONE)?;
+        let mut x = stream.alloc::<u32>(10_000)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.upload(&input, &mut x)?;
+            stream.download(&x, &mut output)?;
+            is_captured(output.as_slice(), "as_slice");
+            assert_eq!(input.as_slice()?[0], 3);
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        assert!(refusal(exec.lend(&input).launch(&stream)).contains("`lend_mut`"));
+        assert!(refusal(exec.lend_mut(&mut output).launch(&stream)).contains("`lend`"));
+        let stalled = stall(stream.as_raw());
+        exec.lend(&input).lend_mut(&mut output).launch(&stream)?;
+        assert!(output.try_as_slice()?.is_none(), "the launch is pending");
+        stalled.release();
+        assert_eq!(output.as_slice()?, [3; 10_000]);
+        let rejected = output.into_inner().expect_err("a graph uses it");
+        assert!(refusal::<()>(Err(rejected.error)).contains("graph"));
+        drop((exec, graph));
+        assert_eq!(rejected.value.into_inner()?, [3; 10_000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s50_registered_memory_of_a_graph_is_dropped() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc::<u32>(10_000)?;
+        for pending in [false, true] {
+            let owner: Arc<[u32]> = vec![3; 10_000].into();
+            let input = Registered::new(&context, owner.clone(), RegisterFlags::NONE)?;
+            let graph = Graph::capture(&context, |stream| stream.upload(&input, &mut x))?;
+            let mut exec = graph.instantiate()?;
+            let stalled = pending.then(|| stall(stream.as_raw()));
+            exec.lend(&input).launch(&stream)?;
+            drop(input);
+            assert_eq!(Arc::strong_count(&owner), 2, "the graphs keep it");
+            assert!(refusal(exec.launch(&stream)).contains("was dropped: keep it"));
+            assert!(refusal(graph.instantiate()).contains("was dropped: keep it"));
+            drop((exec, graph));
+            if let Some(stalled) = stalled {
+                assert_eq!(Arc::strong_count(&owner), 2, "the launch is pending");
+                stalled.release();
+            }
+            drops::flush();
+            assert_eq!(Arc::strong_count(&owner), 1);
+            assert!(!is_pinned(owner.as_ptr())?);
+            assert_eq!(stream.download_vec(&x)?, [3; 10_000]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s50_managed_memory_is_lent_at_each_launch() -> Result<()> {
         const MANAGED: DeviceAttribute = sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
         let context = context()?;
         let stream = context.create_stream()?;
-        let mut registered = Registered::new(&context, vec![0u32; 1000], Default::default())?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
-        let graph = Graph::capture(&context, |stream| {
-            let refused = stream.upload(&registered, &mut x).expect_err("registered memory");
-            assert!(refused.to_string().contains("registered memory"), "{refused}");
-            not_captured(stream.download(&x, &mut registered), "registered memory");
-            Ok(())
-        })?;
-        drop(graph);
         if context.device().attribute(MANAGED)? == 0 {
             return Ok(());
         }

@@ -115,8 +115,6 @@ pub(crate) struct Touch<'a> {
 /// What a graph does with the memory that its operations use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum InGraphs {
-    /// It cannot keep it: operations on it cannot be captured.
-    Refused,
     /// It keeps it allocated.
     Kept,
     /// It keeps it allocated. The host can see the memory, so each launch must be lent it.

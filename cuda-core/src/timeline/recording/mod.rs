@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::process::{Failed, driver};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{InGraphs, Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
+use crate::timeline::ledger::{Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
 use crate::util::{Tree, lock};
 
 mod alone;
@@ -162,16 +162,13 @@ impl Recording {
         }
     }
 
-    /// [`Self::open`], unless a graph cannot keep some of the memory.
+    /// [`Self::open`], unless another graph allocates some of the memory.
     fn open_for<'g>(
         &self,
         op: &'static str,
         touches: &[Touch<'_>],
         recorded: &'g mut Option<OpenRecording>,
     ) -> Result<&'g mut OpenRecording> {
-        if touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused) {
-            return Err(Error::NotCapturable { op });
-        }
         let recorded = self.open(op, recorded)?;
         for shared in touches.iter().filter_map(|touch| touch.ledger.get().shared()) {
             // Most operations use memory that earlier ones have used.

@@ -235,13 +235,12 @@ pub(crate) struct UsedMemory {
 }
 
 impl UsedMemory {
-    /// The use that an operation makes; [`None`] if a graph cannot keep the memory.
-    pub(crate) fn keep(touch: &Touch<'_>) -> Option<Self> {
-        let lent = touch.in_graphs == InGraphs::Lent;
-        let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
-        let mut used = Self { kept: kept?, uses: Vec::new(), lent, count: 1 };
+    /// The use that an operation makes.
+    pub(crate) fn keep(touch: &Touch<'_>) -> Self {
+        let (kept, lent) = (touch.ledger.get().keep(), touch.in_graphs == InGraphs::Lent);
+        let mut used = Self { kept, uses: Vec::new(), lent, count: 1 };
         used.add(touch.range.clone(), touch.access);
-        Some(used)
+        used
     }
 
     /// Whether each launch must be lent some of it.
@@ -319,7 +318,7 @@ mod tests {
     fn many_ranges_are_merged_by_access() {
         let (ledger, last) = (Ledger::default(), Arc::new(LastLaunch::default()));
         let touch = Touch::shared(&ledger, 100..101, Access::Read, InGraphs::Kept);
-        let mut used = UsedMemory::keep(&touch).expect("a graph can keep it");
+        let mut used = UsedMemory::keep(&touch);
         used.enter(&last);
         for at in (0..1000).step_by(2) {
             used.add(at..at + 1, Access::Write);
