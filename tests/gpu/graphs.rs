@@ -19,6 +19,7 @@ mod dimensions;
 mod events;
 mod extend;
 mod kinds;
+mod left_out;
 mod lending;
 mod memory;
 mod order;

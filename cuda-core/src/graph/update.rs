@@ -199,8 +199,10 @@ impl GraphExec {
         let before = self.used_before(node);
         drop(turn);
         drop(quiet);
+        let was_left_out = self.put_back(node);
         let keys = memory.iter().map(UsedMemory::key).collect();
-        let mut now = ChangedNode { keys, code: function.cloned().into_iter().collect() };
+        let code = function.cloned().into_iter().collect();
+        let mut now = ChangedNode { keys, code, left_out: Vec::new() };
         match set {
             // First, so that memory that stays in use is entered for what it is used for now.
             Ok(()) => self.let_go(before),
@@ -217,6 +219,10 @@ impl GraphExec {
             known.into_iter().for_each(|known| known.merge(&self.last));
         }
         self.is_lent = self.uses.is_lent();
+        if was_left_out {
+            let now = self.changed.get(node.0.addr()).cloned();
+            self.leave_out(node, now.unwrap_or_default());
+        }
         set.map_err(Error::from)
     }
 
@@ -230,6 +236,7 @@ impl GraphExec {
             shared.map(key) == Some(*known) && self.uses.covers(*known, touch)
         };
         touches.len() == known.keys.len()
+            && known.left_out.is_empty()
             && touches.iter().zip(&known.keys).all(same)
             && known.code.iter().map(Function::as_raw).eq(function.map(Function::as_raw))
     }
@@ -246,24 +253,55 @@ impl GraphExec {
             (Some(NodeUses { keys, .. }), Ok(before))
                 if before.iter().all(|node| known(*node).is_some()) =>
             {
-                ChangedNode { keys: keys.to_vec(), code: Vec::new() }
+                ChangedNode { keys: keys.to_vec(), ..ChangedNode::default() }
             }
             _ => ChangedNode::default(),
         }
     }
 
+    /// Ends these uses of a node, and returns them. Launches from now on are not ordered with those of memory
+    /// that no other node uses.
+    fn end_uses(&mut self, keys: &[usize]) -> Vec<UsedMemory> {
+        let memory = &mut self.uses.memory;
+        let mut end = |key: &usize| {
+            let at = memory.iter().position(|used| used.key() == *key)?;
+            memory[at].count -= 1;
+            let is_last = memory[at].count == 0;
+            let ended = if is_last { memory.remove(at) } else { memory[at].clone() };
+            if is_last {
+                ended.kept.ledger().leave(&self.last);
+            }
+            Some(UsedMemory { count: 1, ..ended })
+        };
+        keys.iter().filter_map(&mut end).collect()
+    }
+
+    /// Notes that launches from now on leave out a node, which uses this. The memory is kept, since they may
+    /// run the node again.
+    fn leave_out(&mut self, node: Node, uses: ChangedNode) {
+        if uses.keys.is_empty() || !uses.left_out.is_empty() {
+            return;
+        }
+        let left_out = self.end_uses(&uses.keys);
+        self.changed.insert(node.0.addr(), ChangedNode { left_out, ..uses });
+        self.is_lent = self.uses.is_lent();
+    }
+
+    /// Notes that launches from now on may run a node. Returns whether they left it out.
+    fn put_back(&mut self, node: Node) -> bool {
+        let known = self.changed.get_mut(node.0.addr());
+        let left_out = known.map(|known| mem::take(&mut known.left_out)).unwrap_or_default();
+        for used in &left_out {
+            used.enter(&self.last);
+            self.uses.add(used);
+        }
+        self.is_lent = self.uses.is_lent();
+        !left_out.is_empty()
+    }
+
     /// Lets go of what a node does not use any more, once the launches that are pending have completed.
     fn let_go(&mut self, before: ChangedNode) {
-        for key in before.keys {
-            let memory = &mut self.uses.memory;
-            let Some(at) = memory.iter().position(|used| used.key() == key) else {
-                continue;
-            };
-            memory[at].count -= 1;
-            if memory[at].count == 0 {
-                memory.remove(at).kept.ledger().leave(&self.last);
-            }
-        }
+        self.end_uses(&before.keys);
         if !before.code.is_empty() {
             let code = before.code.into_iter().map(|code| Arc::new(code) as _);
             self.keep_until_completed(code.collect());
@@ -273,9 +311,9 @@ impl GraphExec {
     /// Sets whether launches from now on run a node: a kernel, a copy or a fill. A node that is
     /// left out acts as an empty one: `cuGraphNodeSetEnabled`.
     ///
-    /// The executable may run the node again: it keeps the node's memory alive, each launch is ordered
-    /// with other uses of that memory, and memory of the host must be [lent](Self::lend). To let go of
-    /// memory, change the node, as by [`set_copy`](Self::set_copy).
+    /// Launches that leave a node out are not ordered with other uses of its memory, and need not be
+    /// [lent](Self::lend) it. The executable keeps the memory, since it may run the node again; to let go of it,
+    /// change the node, as by [`set_copy`](Self::set_copy).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was
@@ -297,12 +335,19 @@ impl GraphExec {
         let (op, exec) = ("cuGraphNodeSetEnabled", self.node(node)?);
         let why = "the graph has operations of NCCL, whose other ranks wait for each: no node is left out";
         Error::unless(enabled || !self.uses.has_collectives(), op, why)?;
+        if enabled {
+            self.put_back(node.raw);
+        }
         let turn = lock(&self.graph);
         // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
         // node is of the graph that it was made of, which it keeps and whose lock this thread holds.
-        let code = unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) };
-        drop(turn);
-        check(op, code)
+        check(op, unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) })?;
+        if !enabled {
+            let uses = self.used_before(node.raw);
+            drop(turn);
+            self.leave_out(node.raw, uses);
+        }
+        Ok(())
     }
 
     /// Whether launches run a node, a kernel, a copy or a fill: `cuGraphNodeGetEnabled`. They do until
@@ -389,13 +434,15 @@ fn explained(op: &'static str, node: Node, failed: Failed) -> Failed {
     })
 }
 
-/// What a node uses that was changed.
+/// What a node uses that was changed, or left out.
 #[derive(Clone, Default)]
 pub(super) struct ChangedNode {
     /// The [keys](UsedMemory::key) of the memory, one for each use.
     keys: Vec<usize>,
     /// The functions of a kernel.
     pub(super) code: Vec<Function>,
+    /// The uses of a node that is left out, which are not among those of the executable.
+    left_out: Vec<UsedMemory>,
 }
 
 impl ChangedNode {

@@ -130,7 +130,7 @@ fn l_a_lent_launch_costs_as_many() {
     });
 }
 
-/// The first change of a node asks what it comes after, to know what it has used so far: how many
+/// The first change of a node, and leaving it out, asks what it comes after, to know what it has used so far: how many
 /// nodes, and which.
 #[test]
 fn l_a_change_costs_1() {
@@ -173,7 +173,12 @@ fn l_a_change_costs_1() {
         driver.expect([GET, set], &mut change)?;
         drop(current);
 
-        driver.expect(["cuGraphNodeSetEnabled"], || exec.set_enabled(fill, false))?;
+        let enable = "cuGraphNodeSetEnabled";
+        driver.expect([enable], || exec.set_enabled(fill, false))?;
+        let mut unchanged = graph.instantiate()?;
+        let first = [enable, DEPENDENCIES, DEPENDENCIES];
+        driver.expect(first, || unchanged.set_enabled(copy, false))?;
+        driver.expect([enable], || unchanged.set_enabled(copy, true))?;
         driver.expect(["cuGraphNodeGetEnabled"], || exec.is_enabled(fill))?;
         driver.expect([LAUNCH], || exec.launch(&stream))?;
         stream.synchronize()

@@ -23,8 +23,10 @@ pub(super) struct Exec {
 struct ExecNode {
     node: Node,
     enabled: bool,
-    /// Whether it lets go of memory when it is changed.
+    /// Whether it lets go of memory when it is changed, and ends its uses when it is left out.
     known: bool,
+    /// Its memory need not be lent.
+    left_out: bool,
 }
 
 impl Exec {
@@ -39,7 +41,9 @@ impl Exec {
         Ok(exec.map(|exec| Self {
             exec,
             how: *how,
-            nodes: nodes.map(|node| ExecNode { node, enabled: true, known: true }).collect(),
+            nodes: nodes
+                .map(|node| ExecNode { node, enabled: true, known: true, left_out: false })
+                .collect(),
             kept: Vec::new(),
             _executables: executables.clone(),
         }))
@@ -62,12 +66,13 @@ impl Exec {
     }
 
     pub(super) fn enable(&mut self, node: u8, is_enabled: bool) -> Done {
-        let Some(ExecNode { node, enabled, .. }) = pick(&mut self.nodes, node) else {
+        let Some(ExecNode { node, enabled, known, left_out }) = pick(&mut self.nodes, node) else {
             return Ok(());
         };
         if let Some(id) = node.plain() {
             self.exec.set_enabled(id, is_enabled)?;
             *enabled = is_enabled;
+            *left_out = !is_enabled && (*left_out || *known);
         }
         Ok(())
     }
@@ -89,7 +94,7 @@ impl Exec {
         match unless(new.allocates(), self.exec.update(&new.graph)) {
             Ok(Some(())) => {
                 for (node, new) in self.nodes.iter_mut().zip(new.nodes) {
-                    (node.node.op, node.known) = (new.op, false);
+                    (node.node.op, node.known, node.left_out) = (new.op, false, false);
                 }
                 self.kept.clear();
                 Ok(())
@@ -105,7 +110,8 @@ impl Exec {
         let all = memory.pinned.iter_mut().enumerate();
         let lent = all.filter(|(at, _)| lent >> at & 1 == 1).map(|(_, held)| held);
         let mut lent: Vec<_> = lent.collect();
-        let used = self.nodes.iter().filter_map(|node| node.node.op.pinned());
+        let used = self.nodes.iter().filter(|node| !node.left_out);
+        let used = used.filter_map(|node| node.node.op.pinned());
         let mut used = used.chain(self.kept.iter().copied());
         let is_refused = used.any(|used| !lent.iter().any(|held| held.is(used)));
         let launched = match lent.split_first_mut() {

@@ -1,0 +1,112 @@
+//! Nodes that launches leave out.
+
+use cuda_core::{Device, Graph, PinnedBuffer, Result};
+use support::{gpu_test, refusal, stall};
+
+use super::context;
+
+gpu_test! {
+    needs 1;
+    fn l_nodes_are_left_out() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.fill(&mut x, 2)
+        })?;
+        let second = graph.nodes()?[1].id();
+        let mut exec = graph.instantiate()?;
+        assert!(exec.is_enabled(second)?);
+        exec.set_enabled(second, false)?;
+        assert!(!exec.is_enabled(second)? && exec.is_enabled(graph.nodes()?[0].id())?);
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [1; 100]);
+        exec.set_enabled(second, true)?;
+        assert!(exec.is_enabled(second)?);
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn l_a_node_that_is_left_out_uses_no_memory() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let mut host = PinnedBuffer::from_slice(&context, &[7u32; 100])?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 1)?;
+            stream.download(&x, &mut host)?;
+            stream.fill(&mut y, 2)
+        })?;
+        let [first, download, second] = [0, 1, 2].map(|at| graph.nodes().map(|all| all[at].id()));
+        let (first, download, second) = (first?, download?, second?);
+        let mut exec = graph.instantiate()?;
+        exec.set_enabled(download, false)?;
+        exec.launch(&stream)?;
+        assert_eq!(host.as_slice()?, [7; 100]);
+        // It is behind another stream's work as long as some node uses the memory.
+        exec.set_enabled(first, false)?;
+        for left_out in [false, true] {
+            exec.set_enabled(second, !left_out)?;
+            stream.synchronize()?;
+            let stalled = stall(other.as_raw());
+            other.fill(&mut y, 3)?;
+            exec.launch(&stream)?;
+            match left_out {
+                true => stream.synchronize()?,
+                false => assert!(!stream.query()?, "it waits for the other stream"),
+            }
+            stalled.release();
+            let expected = if left_out { 3 } else { 2 };
+            assert_eq!(stream.download_vec(&y)?, [expected; 100]);
+        }
+        // Changed meanwhile, it goes on using none.
+        exec.set_fill(second, &mut y, 4)?;
+        let stalled = stall(other.as_raw());
+        other.fill(&mut y, 3)?;
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        stalled.release();
+        for node in [first, download, second] {
+            exec.set_enabled(node, true)?;
+        }
+        assert!(refusal(exec.launch(&stream)).contains("`lend_mut`"));
+        let stalled = stall(other.as_raw());
+        other.fill(&mut y, 3)?;
+        exec.lend_mut(&mut host).launch(&stream)?;
+        assert!(host.try_as_slice()?.is_none(), "the launch is pending");
+        stalled.release();
+        assert_eq!(host.as_slice()?, [0; 100]);
+        assert_eq!(stream.download_vec(&y)?, [4; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn l_a_node_that_is_left_out_keeps_its_memory() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let host = PinnedBuffer::from_slice(&context, &[7u32; 100])?;
+        let graph = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?;
+        let upload = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.set_enabled(upload, false)?;
+        drop((host, graph));
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [0; 100]);
+        exec.set_enabled(upload, true)?;
+        assert!(refusal(exec.launch(&stream)).contains("was dropped: keep it"));
+        let host = PinnedBuffer::from_slice(&context, &[8u32; 100])?;
+        exec.set_copy(upload, &host, &mut x)?;
+        exec.lend(&host).launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [8; 100]);
+        Ok(())
+    }
+}
