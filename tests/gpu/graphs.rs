@@ -28,6 +28,7 @@ mod programs;
 mod raw;
 mod resources;
 mod rows;
+mod signals;
 mod streams;
 mod textures;
 mod waits;

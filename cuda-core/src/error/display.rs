@@ -261,6 +261,10 @@ fn not_in_graphs(op: &str) -> String {
             "; instead of a slice, `upload_owned` or `download_owned`, use a `PinnedBuffer` or `Registered` memory, \
              and lend it at each launch"
         }
+        "cuStreamWriteValue32"
+        | "cuStreamWriteValue64"
+        | "cuStreamWaitValue32"
+        | "cuStreamWaitValue64" => "; outside of conditions, a `Signal` can",
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",

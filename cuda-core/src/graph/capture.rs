@@ -30,7 +30,7 @@ impl Graph {
     /// goes on: waits and queries, such as [`Stream::synchronize`] and
     /// [`Event::query`](crate::Event::query); copies of slices, for which use
     /// [`PinnedBuffer`](crate::PinnedBuffer); waits for streams and events outside of the capture, since
-    /// each launch of the graph is ordered by the memory that it uses; signals. For events that launches
+    /// each launch of the graph is ordered by the memory that it uses. For events that launches
     /// record, or wait for, there are [`Event::record_each`](crate::Event::record_each) and
     /// [`Stream::wait_event_each`].
     ///

@@ -157,6 +157,7 @@ pub(super) fn kind_name(kind: NodeKind) -> &'static str {
         cuda_sys::CU_GRAPH_NODE_TYPE_EMPTY => "empty node",
         cuda_sys::CU_GRAPH_NODE_TYPE_WAIT_EVENT => "wait for an event",
         cuda_sys::CU_GRAPH_NODE_TYPE_EVENT_RECORD => "record of an event",
+        cuda_sys::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => "write of a value, or wait for one",
         cuda_sys::CU_GRAPH_NODE_TYPE_MEM_ALLOC => "allocation",
         cuda_sys::CU_GRAPH_NODE_TYPE_MEM_FREE => "free",
         cuda_sys::CU_GRAPH_NODE_TYPE_CONDITIONAL => "conditional node",

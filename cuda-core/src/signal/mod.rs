@@ -4,6 +4,7 @@ pub(crate) mod semaphore;
 pub(crate) mod value;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
@@ -14,6 +15,8 @@ use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
+use crate::timeline::recording::{GraphTraits, KeptAlive};
+use crate::timeline::{Bound, StreamCore};
 use crate::util::debug_by;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
@@ -34,8 +37,8 @@ use crate::util::debug_by;
 /// streams share a hardware queue, it may queue the work that would bring the value after the wait,
 /// and then neither proceeds. So enqueue the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
 ///
-/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. Its place in memory is reused when no
-/// enqueued work uses it any more. If a stream still waits for a value that no code can set any
+/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. Its
+/// place in memory is reused when no enqueued work, and no graph, uses it any more. If a stream still waits for a value that no code can set any
 /// more, that place is never reused, and that stream never goes on.
 ///
 /// ```no_run
@@ -53,13 +56,21 @@ use crate::util::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Signal<T: StreamValue> {
-    // INVARIANT: a chunk of `SIGNALS` that is this signal's alone, and that devices and host access only as an
-    // atomic value of type `T`. Every operation that was enqueued on it is in the ledger.
-    chunk: PinnedChunk,
-    ledger: Ledger,
+    // INVARIANT: devices and host access it only as an atomic value of type `T`.
+    word: Arc<SignalWord>,
     /// The value to return when the memory is out of reach.
     initial: T,
 }
+
+/// The place of a signal's value, which the signal shares with the graphs whose operations use it.
+struct SignalWord {
+    // INVARIANT: a chunk of `SIGNALS` that is this word's alone. Every operation that was enqueued on it is in
+    // the ledger; graphs keep the word until their last launch has completed.
+    chunk: PinnedChunk,
+    ledger: Ledger,
+}
+
+impl KeptAlive for SignalWord {}
 
 impl<T: StreamValue> Signal<T> {
     /// A new signal with that value, for streams of every device and context. Makes no driver call if a
@@ -80,11 +91,9 @@ impl<T: StreamValue> Signal<T> {
     /// ```
     pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
-        let signal = Self {
-            chunk: SIGNALS.take(context, size_of::<u64>())?,
-            ledger: Ledger::default(),
-            initial: value,
-        };
+        let chunk = SIGNALS.take(context, size_of::<u64>())?;
+        let word = Arc::new(SignalWord { chunk, ledger: Ledger::default() });
+        let signal = Self { word, initial: value };
         signal.set(value);
         Ok(signal)
     }
@@ -130,13 +139,26 @@ impl<T: StreamValue> Signal<T> {
     }
 
     fn as_ptr(&self) -> *mut u8 {
-        self.chunk.base.0.as_ptr()
+        self.word.chunk.base.0.as_ptr()
     }
 
-    /// The access of an operation on the value. All are readers to the ledger: none waits for
-    /// another, and the word is reused only after all of them.
-    fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.ledger, WHOLE, Access::Read, InGraphs::Kept)
+    /// Binds the stream for an operation on the value, and returns its access. All are readers to the ledger:
+    /// none waits for another, and the word is reused only after all of them. A graph that captures it keeps
+    /// the word instead, and orders it like a host function.
+    fn bind<'s>(
+        &self,
+        op: &'static str,
+        core: &'s StreamCore,
+        traits: GraphTraits,
+    ) -> Result<(Bound<'s>, Option<Touch<'_>>)> {
+        let Some(recording) = core.timeline().recording() else {
+            let touch = Touch::shared(&self.word.ledger, WHOLE, Access::Read, InGraphs::Kept);
+            return Ok((core.bind(op)?, Some(touch)));
+        };
+        let bound = core.bind_work(op)?;
+        // Kept before the driver knows of it.
+        recording.keep_owner(op, self.word.clone(), traits)?;
+        Ok((bound, None))
     }
 }
 
@@ -145,8 +167,13 @@ impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
+    /// On a stream that is captured, each launch of the graph sets it. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) it comes after all operations before it, and before all
+    /// after it.
+    ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits on a device without them; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits on a device without them;
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) in a body of a [`Condition`](crate::Condition); the
     /// driver's.
     ///
     /// ```no_run
@@ -162,20 +189,25 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
+    #[doc(alias("cuGraphAddBatchMemOpNode"))]
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
+        let (stream, mut touch) = signal.bind(T::WRITE, self.core(), GraphTraits::EVENT)?;
         // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
-        // stays the signal's until the mark that is made of this has completed.
-        unsafe { value::write(self.core(), signal.as_raw(), value, signal.touch()) }
+        // stays the signal's until the mark that is made of this has completed, or the last launch of the
+        // graph has.
+        unsafe { value::write(&stream, signal.as_raw(), value, touch.as_mut_slice()) }
     }
 
     /// Makes work enqueued from now on wait until the signal has a value:
     /// `cuStreamWaitValue32_v2` or `cuStreamWaitValue64_v2`, after a
-    /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong.
+    /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong. On a stream that is captured,
+    /// each launch of the graph waits, in the order of [`Stream::write_signal`].
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a condition that no value fulfils; [`Error::Unsupported`](crate::Error::Unsupported) for 64
-    /// bits, or [`WaitValue::Nor`], on a device without them; the driver's.
+    /// bits, or [`WaitValue::Nor`], on a device without them; [`Error::NotCapturable`](crate::Error::NotCapturable)
+    /// in a body of a [`Condition`](crate::Condition); the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -190,19 +222,22 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
+    #[doc(alias("cuGraphAddBatchMemOpNode"))]
     pub fn wait_signal<T: StreamValue>(
         &self,
         signal: &Signal<T>,
         until: WaitValue<T>,
     ) -> Result<()> {
         until.check(T::WAIT)?;
+        let (stream, mut touch) = signal.bind(T::WAIT, self.core(), GraphTraits::MAY_TAKE_LONG)?;
         // SAFETY: pinned memory is at the same address for every device; the word is aligned to 64
-        // bytes and stays the signal's until the mark that is made of this wait has completed.
-        unsafe { value::wait(self.core(), signal.as_raw(), until, signal.touch()) }
+        // bytes and stays the signal's until the mark that is made of this wait has completed, or the last
+        // launch of the graph has.
+        unsafe { value::wait(&stream, signal.as_raw(), until, touch.as_mut_slice()) }
     }
 }
 
-impl<T: StreamValue> Drop for Signal<T> {
+impl Drop for SignalWord {
     fn drop(&mut self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {

@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::StreamCore;
+use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
 use crate::types::Pod;
 use crate::util::{Tree, lock};
@@ -184,9 +184,10 @@ impl<K: StreamKind> Stream<K> {
         core.device().require_same(op, destination.as_view().device())?;
         not_stream_ordered(op, &destination.as_view())?;
         let address = destination.as_raw();
+        let stream = core.bind(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this write has completed.
-        unsafe { write(core, address, value, destination.write()) }
+        unsafe { write(&stream, address, value, &mut [destination.write()]) }
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -230,9 +231,10 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         core.device().require_same(op, source.device())?;
         not_stream_ordered(op, &source)?;
+        let stream = core.bind(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait has completed.
-        unsafe { wait(core, source.as_raw(), until, source.read()) }
+        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()]) }
     }
 }
 
@@ -249,18 +251,18 @@ fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> 
 ///
 /// # Safety
 /// `address` is of a value of type `T`, aligned to its size, that the stream's device reaches until
-/// the mark that is made of `touch` has completed.
+/// the marks that are made of `touches` have completed; on a stream that is captured, until the last launch
+/// of the graph has.
 pub(super) unsafe fn write<T: StreamValue>(
-    core: &StreamCore,
+    stream: &Bound<'_>,
     address: CUdeviceptr,
     value: T,
-    touch: Touch<'_>,
+    touches: &mut [Touch<'_>],
 ) -> Result<()> {
-    let stream = core.bind(T::WRITE)?;
-    require::<T>(core.device(), None)?;
+    require::<T>(stream.core().device(), None)?;
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.write(stream, address) };
-    stream.submit(T::WRITE, &mut [touch], call).1
+    stream.submit(T::WRITE, touches, call).1
 }
 
 /// Enqueues the wait for a value, after a checkpoint.
@@ -268,13 +270,12 @@ pub(super) unsafe fn write<T: StreamValue>(
 /// # Safety
 /// As for [`write()`].
 pub(super) unsafe fn wait<T: StreamValue>(
-    core: &StreamCore,
+    stream: &Bound<'_>,
     address: CUdeviceptr,
     until: WaitValue<T>,
-    touch: Touch<'_>,
+    touches: &mut [Touch<'_>],
 ) -> Result<()> {
-    let stream = core.bind(T::WAIT)?;
-    require(core.device(), Some(until))?;
+    require(stream.core().device(), Some(until))?;
     let (condition, value) = match until {
         WaitValue::Geq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_GEQ, value),
         WaitValue::Eq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_EQ, value),
@@ -283,7 +284,9 @@ pub(super) unsafe fn wait<T: StreamValue>(
     };
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
-    stream.late(|| stream.submit(T::WAIT, &mut [touch], call))?.1
+    // Captured, it holds up each launch of the graph, which makes the checkpoint.
+    let is_late = stream.timeline().recording().is_none();
+    stream.late_if(is_late, || stream.submit(T::WAIT, touches, call))?.1
 }
 
 impl<T: StreamValue> WaitValue<T> {

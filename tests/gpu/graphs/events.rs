@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Condition, Context, ContextFlags, Error, Event, EventFlags, Graph, Result, Signal, Stream,
-    WaitValue, sys,
+    Condition, Context, ContextFlags, Error, Event, EventFlags, Graph, Result, Stream, sys,
 };
 use support::{gpu_test, kernels, stall};
 
@@ -140,32 +139,5 @@ gpu_test! {
         done.synchronize()?;
         assert!(done.query()?);
         Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1;
-    fn l_values_and_signals_are_not_captured() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
-        let mut x = context.alloc::<u32>(1)?;
-        stream.fill(&mut x, 1)?;
-        let signal = Signal::new(&context, 5u32)?;
-        let graph = Graph::capture(&context, |captured| {
-            let refused = captured.write_value(&mut x, 7).expect_err("in a graph");
-            assert!(refused.to_string().starts_with("cuStreamWriteValue32: "), "{refused}");
-            not_captured(captured.write_value(&mut x, 7), "a write of a value");
-            not_captured(captured.wait_value(&x, WaitValue::Eq(7)), "a wait for a value");
-            not_captured(captured.write_signal(&signal, 7), "a write of a signal");
-            not_captured(captured.wait_signal(&signal, WaitValue::Eq(7)), "a wait for a signal");
-            captured.fill(&mut x, 2)
-        })?;
-        assert_eq!(graph.node_count()?, 1);
-        graph.instantiate()?.launch(&stream)?;
-        assert_eq!((stream.download_vec(&x)?[0], signal.get()), (2, 5));
-        // Elsewhere they go on.
-        stream.write_signal(&signal, 6)?;
-        stream.wait_signal(&signal, WaitValue::Eq(6))?;
-        stream.synchronize()
     }
 }

@@ -118,7 +118,7 @@ impl KeptUses {
 pub(crate) struct GraphTraits(u8);
 
 impl GraphTraits {
-    /// CUDA has no such operation in the body of a condition: a function of the host, an event.
+    /// CUDA has no such operation in the body of a condition: a function of the host, an event, a signal.
     pub(crate) const EVENT: Self = Self(1);
     /// A function of the host, or a wait for what is recorded outside of the graph: it may take any time.
     pub(crate) const MAY_TAKE_LONG: Self = Self(1 << 1 | Self::EVENT.0);
