@@ -27,6 +27,9 @@ use crate::util::{InlineVec, debug_by};
 /// with memory and a stream for each, which are compared first. After a call that NCCL fails all ranks
 /// are [aborted](Self::abort).
 ///
+/// For communicators of some of the devices, where other programs would split one, join their contexts by
+/// [`Ranks::init_all`] again.
+///
 /// **Drop** is that of each [`Communicator`]; if the work of one of them has failed, all are aborted.
 ///
 /// ```no_run
