@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
 /// file must be adapted to these.
-pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result<Vec<String>> {
+pub(crate) fn complaints(root: &Path, tests: &HashSet<&str>) -> anyhow::Result<Vec<String>> {
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
     for mutation in &mutations {

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 
 /// Tests that `page` names and that are not among `defined`: text in backticks in the column `Tests`
 /// of a table, and anywhere else text that looks like a test with an id, such as `a01_guard_basic`.
-pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<String>) -> Vec<&'p str> {
+pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<&str>) -> Vec<&'p str> {
     let cells = cells(page, "Tests").into_iter();
     let named =
         |(cell, is_in_column)| quoted(cell).filter(move |name| is_in_column || has_id(name));
-    cells.flat_map(named).filter(|name| !defined.contains(*name)).collect()
+    cells.flat_map(named).filter(|name| !defined.contains(name)).collect()
 }
 
 /// Text in backticks in the columns called `header` of a page's tables that is no command and has a
 /// word that is not among `words`.
-pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) -> Vec<&'p str> {
+pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<&str>) -> Vec<&'p str> {
     let mut names = in_column(page, header);
     let is_unknown = |name: &str| words_of(name).any(|word| !words.contains(word));
     names.retain(|name| !name.starts_with("cargo ") && is_unknown(name));
@@ -56,7 +56,7 @@ pub(crate) fn defined(source: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Splits at backticks: every second piece is inside of them.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_name_without_its_test_is_missed() {
         let source = "gpu_test! { needs 1; fn a01_guard_basic() {} }\nfn round_trip() {}";
-        let defined: HashSet<String> = defined(source).map(str::to_owned).collect();
+        let defined: HashSet<&str> = defined(source).collect();
         assert_eq!(defined.len(), 2);
         let page = "| `a01_guard_basic` | `b02_gone` | a03_not_quoted | `cuMemAlloc` |\n";
         assert_eq!(missing(page, &defined), ["b02_gone"]);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_column_of_tests_holds_nothing_else() {
-        let defined = HashSet::from(["round_trip".to_owned()]);
+        let defined = HashSet::from(["round_trip"]);
         let table = "| API | Tests |\n|---|---|\n| `copy` | `round_trip`, `gone` |\n";
         assert_eq!(missing(table, &defined), ["gone"]);
         let other = "| API | Calls |\n|---|---|\n| `copy` | `cuMemcpyAsync` |\n";
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_name_that_the_source_has_not_is_unknown() {
         let source = "// Renamed: old.\nimpl Stream {\n    pub fn copy() {}\n}";
-        let words = words_in(source).map(str::to_owned).collect();
+        let words = words_in(source).collect();
         let page = "| Here | There |\n|---|---|\n\
                     | `Stream::copy`, `Stream::old` | `cudaMemcpy` |\n\
                     | `cargo run`, `Gone` | `old` |\n";

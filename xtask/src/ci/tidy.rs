@@ -4,16 +4,16 @@ mod aliases;
 mod layers;
 mod names;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fs_err as fs;
 
 use super::{full_run, named};
 use crate::{mutants, workspace};
-use aliases::Aliases;
-use layers::Layers;
-use names::Names;
+
+/// The files of the repository, by their names.
+type Files = BTreeMap<String, String>;
 
 /// The page whose claims name their tests.
 const CLAIMS: &str = "docs/features.md";
@@ -51,58 +51,51 @@ const MACHINE_PATHS: [&str; 4] =
 
 /// Violations in the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
-    let mut complaints = Vec::new();
-    let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
-    let (mut layers, mut names) = (Layers::default(), Names::default());
-    let mut aliases = Aliases::default();
+    let (mut complaints, mut files) = (Vec::new(), Files::new());
     for name in workspace::files(root)? {
-        match std::str::from_utf8(&fs::read(root.join(&name))?) {
-            Ok(text) => {
-                complaints.extend(complaints_of(&name, text));
-                layers.read(&name, text);
-                names.read(&name, text);
-                aliases.read(&name, text);
-                tests.extend(tests_of(&name, text));
-                if name.starts_with(API_SOURCE) {
-                    words.extend(named::words_in(text).map(str::to_owned));
-                }
-                if name.starts_with("docs/") {
-                    pages.insert(name, text.to_owned());
-                }
-            }
+        match String::from_utf8(fs::read(root.join(&name))?) {
+            Ok(text) => drop(files.insert(name, text)),
             Err(_) => complaints.push(format!("{name}: not text")),
         }
     }
-    let absent = API.iter().map(|(page, _)| *page).filter(|page| !pages.contains_key(*page));
-    complaints.extend(absent.map(|page| format!("{page}: there is no such page")));
-    let text = |page| pages.get(page).map_or("", String::as_str);
-    let gone = named::missing(text(CLAIMS), &tests).into_iter();
+    complaints.extend(files.iter().flat_map(|(name, text)| complaints_of(name, text)));
+    let tests = files.iter().flat_map(|(name, text)| tests_of(name, text)).collect();
+    let claims = files.get(CLAIMS).map_or("", String::as_str);
+    let gone = named::missing(claims, &tests).into_iter();
     complaints.extend(gone.map(|test| format!("{CLAIMS}: no test {test}")));
+    let words = sources(&files).flat_map(|(_, text)| named::words_in(text)).collect();
     for (page, column) in API {
-        let unknown = named::unknown(text(page), column, &words);
-        let complaint = |name| format!("{page}: {API_SOURCE} has no {name}");
-        complaints.extend(unknown.into_iter().map(complaint));
+        let Some(text) = files.get(page) else {
+            complaints.push(format!("{page}: there is no such page"));
+            continue;
+        };
+        let unknown = named::unknown(text, column, &words).into_iter();
+        complaints.extend(unknown.map(|name| format!("{page}: {API_SOURCE} has no {name}")));
     }
-    complaints.extend(layers.complaints());
-    complaints.extend(names.complaints());
-    complaints.extend(aliases.complaints());
+    complaints.extend(layers::complaints(&files));
+    complaints.extend(names::complaints(&files));
+    complaints.extend(aliases::complaints(&files));
     complaints.extend(mutants::complaints(root, &tests)?);
     complaints.extend(full_run::complaints(root));
     Ok(complaints)
 }
 
+/// The names and texts of the files of [`API_SOURCE`], without those that hold only tests.
+fn sources(files: &Files) -> impl Iterator<Item = (&str, &str)> {
+    let files = files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    files.filter(|(name, _)| name.starts_with(API_SOURCE) && !name.ends_with("/tests.rs"))
+}
+
 /// Tests in a file: its functions, or the file itself where each file is a test, or its folder.
-fn tests_of(name: &str, text: &str) -> Vec<String> {
+fn tests_of<'f>(name: &'f str, text: &'f str) -> Vec<&'f str> {
     let Some(file) = name.strip_suffix(".rs") else {
-        let script = (name == SCRIPT).then(|| SCRIPT.to_owned());
-        return script.into_iter().collect();
+        return if name == SCRIPT { vec![SCRIPT] } else { vec![] };
     };
     if let Some(case) = CASES.iter().find_map(|folder| file.strip_prefix(folder)) {
-        return vec![case.strip_suffix("/main").unwrap_or(case).to_owned()];
+        return vec![case.strip_suffix("/main").unwrap_or(case)];
     }
     let has_tests = TESTS.iter().any(|folder| name.starts_with(folder));
-    let functions = named::defined(text).filter(|_| has_tests);
-    functions.map(str::to_owned).collect()
+    named::defined(text).filter(|_| has_tests).collect()
 }
 
 fn complaints_of(name: &str, text: &str) -> Vec<String> {

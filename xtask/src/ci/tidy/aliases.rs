@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::API_SOURCE;
-use crate::ci::named::{in_column, is_word};
+use super::{Files, sources};
+use crate::ci::named::{in_column, is_word, quoted, word, words_of};
 
 /// Lines of a driver's function and the names that the runtime has for it, the usual one first; and what
 /// the runtime alone has.
@@ -22,16 +22,6 @@ const COLUMNS: [&str; 2] = ["CUDA runtime", "CUDA driver"];
 /// The driver's functions.
 const BINDINGS: &str = "cuda-sys/src/bindings/functions.rs";
 
-#[derive(Default)]
-pub(super) struct Aliases {
-    driver: HashSet<String>,
-    found: Vec<Found>,
-    /// Aliases of items of any kind.
-    all: HashSet<String>,
-    /// CUDA's names on the page for users of other libraries.
-    promised: Vec<String>,
-}
-
 /// A public function.
 struct Found {
     place: String,
@@ -41,64 +31,50 @@ struct Found {
     aliases: Vec<String>,
 }
 
-impl Aliases {
-    /// Takes in one file of the repository.
-    pub(super) fn read(&mut self, file: &str, text: &str) {
-        if file == BINDINGS {
-            let names = text.split(|c| !is_word(c)).filter(|word| is_call(word));
-            self.driver.extend(names.map(|name| unversioned(name).to_owned()));
-        } else if file.starts_with(API_SOURCE) && file.ends_with(".rs") {
-            self.found.extend(functions(file, text));
-            self.all.extend(aliases(text));
-        } else if file == COMING_FROM {
-            let here = text.split(MISSING).next().unwrap_or_default();
-            let names = COLUMNS.iter().flat_map(|column| in_column(here, column));
-            self.promised.extend(names.filter(|name| is_of_cuda(name)).map(str::to_owned));
-        }
-    }
-
-    pub(super) fn complaints(&self) -> Vec<String> {
-        let runtime: HashMap<_, _> = table().collect();
-        let known: HashSet<_> =
-            table().flat_map(|(first, more)| [vec![first], more].concat()).collect();
-        let mut complaints = Vec::new();
-        for Found { place, name, about, aliases } in &self.found {
-            let has = |wanted: &str| aliases.iter().any(|alias| alias == wanted);
-            let named = about.split('`').skip(1).step_by(2).map(unversioned);
-            let named = named.filter(|text| is_call(text) && text.chars().all(is_word));
-            let calls: HashSet<_> = named.chain(aliases.iter().map(String::as_str)).collect();
-            let usual = calls.iter().filter_map(|call| runtime.get(call)?.first()).copied();
-            let wanted: BTreeSet<_> =
-                calls.iter().copied().chain(usual).filter(|call| !has(call)).collect();
-            let lacking = |call: &&str| format!("{place}: {name} has no alias {call}");
-            complaints.extend(wanted.iter().map(lacking));
-            let invented = aliases.iter().map(String::as_str).filter(|alias| {
-                alias.starts_with("cu") && !self.driver.contains(*alias) && !known.contains(alias)
-            });
-            complaints.extend(invented.map(|alias| format!("{place}: {alias} is no call of CUDA")));
-        }
-        let lost = self.promised.iter().filter(|name| !self.all.contains(*name));
-        complaints.extend(lost.map(|name| format!("{COMING_FROM}: no item has the alias {name}")));
-        complaints
-    }
-}
-
-fn table() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    RUNTIME.lines().filter_map(|line| {
+pub(super) fn complaints(files: &Files) -> Vec<String> {
+    let text = |file| files.get(file).map_or("", String::as_str);
+    let driver = words_of(text(BINDINGS)).filter(|word| is_call(word));
+    let driver: HashSet<_> = driver.map(unversioned).collect();
+    let known: HashSet<_> = RUNTIME.split_whitespace().collect();
+    let usual = RUNTIME.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        Some((words.next()?, words.collect()))
-    })
+        Some((words.next()?, words.next()?))
+    });
+    let usual: HashMap<_, _> = usual.collect();
+    let mut complaints = Vec::new();
+    let found = sources(files).flat_map(|(file, text)| functions(file, text));
+    for Found { place, name, about, aliases } in found {
+        let aliases: BTreeSet<_> = aliases.iter().map(String::as_str).collect();
+        let named = quoted(&about).map(unversioned);
+        let named = named.filter(|text| is_call(text) && text.chars().all(is_word));
+        let calls: BTreeSet<_> = aliases.iter().copied().chain(named).collect();
+        let of_runtime = calls.iter().filter_map(|call| usual.get(call).copied()).collect();
+        let lacking = &(&calls | &of_runtime) - &aliases;
+        let lacking = lacking.iter().map(|call| format!("{place}: {name} has no alias {call}"));
+        complaints.extend(lacking);
+        let is_invented = |alias: &&&str| {
+            alias.starts_with("cu") && !driver.contains(*alias) && !known.contains(*alias)
+        };
+        let invented = aliases.iter().filter(is_invented);
+        complaints.extend(invented.map(|alias| format!("{place}: {alias} is no call of CUDA")));
+    }
+    let all: HashSet<_> = sources(files).flat_map(|(_, text)| aliases(text)).collect();
+    let here = text(COMING_FROM).split(MISSING).next().unwrap_or_default();
+    let promised = COLUMNS.iter().flat_map(|column| in_column(here, column));
+    let lost = promised.filter(|name| is_of_cuda(name) && !all.contains(name));
+    complaints.extend(lost.map(|name| format!("{COMING_FROM}: no item has the alias {name}")));
+    complaints
 }
 
 /// A function of the driver: `cuMemAlloc`, not `cuda` or `cudaMalloc`.
 fn is_call(name: &str) -> bool {
-    name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase))
 }
 
 /// One of CUDA's names, of the driver or the runtime: `cuMemAlloc`, `cudaMalloc`, `cuFloatComplex`.
 fn is_of_cuda(name: &str) -> bool {
     let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
-    let named = rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    let named = rest.is_some_and(|rest| rest.starts_with(char::is_uppercase));
     (named || name.starts_with("CU")) && name.chars().all(is_word)
 }
 
@@ -128,7 +104,7 @@ fn functions(file: &str, text: &str) -> Vec<Found> {
                     place: format!("{file}:{}", number + 1),
                     name: name.to_owned(),
                     about: about.join(" "),
-                    aliases: aliases(&attributes),
+                    aliases: aliases(&attributes).map(str::to_owned).collect(),
                 });
             }
             docs.clear();
@@ -142,26 +118,29 @@ fn functions(file: &str, text: &str) -> Vec<Found> {
 fn function(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let begins = before.strip_prefix("pub ")?;
-    begins.split_whitespace().all(|word| ["const", "unsafe"].contains(&word)).then_some(())?;
-    after.split(|c| !is_word(c)).next()
+    let is_public = begins.split_whitespace().all(|word| ["const", "unsafe"].contains(&word));
+    is_public.then(|| word(after))
 }
 
 /// What the attributes list as aliases.
-fn aliases(attributes: &str) -> Vec<String> {
+fn aliases(attributes: &str) -> impl Iterator<Item = &str> {
     let lists = attributes.split("#[doc(alias(").skip(1);
     let lists = lists.filter_map(|list| list.split(')').next());
-    lists.flat_map(|list| list.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
+    lists.flat_map(|list| list.split('"').skip(1).step_by(2))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn complaints_of(files: &[(&str, &str)]) -> Vec<String> {
+        let file = |&(name, text): &(&str, &str)| (name.to_owned(), text.to_owned());
+        super::complaints(&files.iter().map(file).collect())
+    }
+
     fn complaints(text: &str) -> Vec<String> {
-        let mut aliases = Aliases::default();
-        aliases.read(BINDINGS, "pub fn cuMemAlloc_v2(); pub fn cuCtxGetId();");
-        aliases.read("cuda-core/src/a.rs", text);
-        aliases.complaints()
+        let bindings = "pub fn cuMemAlloc_v2(); pub fn cuCtxGetId();";
+        complaints_of(&[(BINDINGS, bindings), ("cuda-core/src/a.rs", text)])
     }
 
     #[test]
@@ -185,12 +164,7 @@ mod tests {
         let page = "| Here | CUDA runtime | CUDA driver |\n|---|---|---|\n\
                     | `alloc` | `cudaMalloc`, `p + 1` | `cuMemAlloc`, `CUdeviceptr` |\n\
                     \n## Not here\n\n| What | CUDA driver |\n|---|---|\n| A | `cuArrayCreate` |\n";
-        let complaints = |text| {
-            let mut aliases = Aliases::default();
-            aliases.read(COMING_FROM, page);
-            aliases.read("cuda-core/src/a.rs", text);
-            aliases.complaints()
-        };
+        let complaints = |text| complaints_of(&[(COMING_FROM, page), ("cuda-core/src/a.rs", text)]);
         let text = "#[doc(alias(\"cudaMalloc\"))]\npub struct A;\n#[doc(alias(\n\"cuMemAlloc\"\n))]\nmacro!();";
         assert_eq!(complaints(text), ["docs/coming-from.md: no item has the alias CUdeviceptr"]);
         assert!(

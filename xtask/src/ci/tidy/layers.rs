@@ -4,83 +4,52 @@
 
 use std::collections::HashMap;
 
+use super::{API_SOURCE, Files, sources};
 use crate::ci::named::{is_word, word, words_of};
 
-const ROOT: &str = "cuda-core/src/";
+/// The file that declares the rooms.
+const LIB: &str = "cuda-core/src/lib.rs";
 
 const PICTURE: &str = "ARCHITECTURE.md";
 
 /// The words that begin the picture and its parts.
 const HEIGHTS: [&str; 3] = ["upper", "middle", "ground"];
 
-/// The rooms, and which of them uses which.
-#[derive(Default)]
-pub(super) struct Layers {
-    /// The modules that `lib.rs` declares.
-    modules: Vec<String>,
-    /// From the ground up.
-    rooms: Vec<String>,
-    /// The room of each name that `lib.rs` re-exports.
-    exports: HashMap<String, String>,
-    uses: Vec<Use>,
-}
-
-struct Use {
-    place: String,
-    from: String,
-    /// What follows `crate::`: a room, or a name that `lib.rs` re-exports.
-    name: String,
-}
-
-impl Layers {
-    /// Takes in one file of the repository.
-    pub(super) fn read(&mut self, file: &str, text: &str) {
-        if file == PICTURE {
-            self.rooms = rooms(text);
-            return;
-        }
-        let Some(module) = file.strip_prefix(ROOT).and_then(|file| file.strip_suffix(".rs")) else {
-            return;
-        };
+/// Rooms without a height, and arrows that lead up.
+pub(super) fn complaints(files: &Files) -> Vec<String> {
+    let rooms = files.get(PICTURE).map_or_else(Vec::new, |page| rooms(page));
+    let lib = files.get(LIB).map(|text| without_tests(without_text(text))).unwrap_or_default();
+    let (modules, exports) = (declared(&lib), exports(&lib));
+    let undrawn = modules.iter().filter(|room| !rooms.contains(room));
+    let gone = rooms.iter().filter(|room| !modules.contains(room));
+    let mut complaints: Vec<_> = undrawn.map(|room| format!("{PICTURE}: no room {room}")).collect();
+    complaints.extend(gone.map(|room| format!("{PICTURE}: {LIB} has no module {room}")));
+    let height = |room: &str| rooms.iter().position(|other| *other == room);
+    for (file, text) in sources(files).filter(|(file, _)| *file != LIB) {
         let code = without_tests(without_text(text));
-        let module = module.strip_suffix("/mod").unwrap_or(module);
-        let path: Vec<&str> = module.split('/').collect();
-        if module == "lib" {
-            self.modules = declared(&code);
-            self.exports = exports(&code);
-        } else if path.last() != Some(&"tests") {
-            for (at, name) in names(&code, path.len()) {
-                let place = format!("{file}:{}", code[..at].matches('\n').count() + 1);
-                self.uses.push(Use { place, from: path[0].to_owned(), name });
+        let module = file.strip_prefix(API_SOURCE).and_then(|file| file.strip_suffix(".rs"));
+        let module = module.unwrap_or(file);
+        let path: Vec<_> = module.strip_suffix("/mod").unwrap_or(module).split('/').collect();
+        for (at, name) in names(&code, path.len()) {
+            let (from, to) = (path[0], exports.get(name).copied().unwrap_or(name));
+            if height(from).zip(height(to)).is_some_and(|(from, to)| from < to) {
+                let line = code[..at].matches('\n').count() + 1;
+                complaints.push(format!("{file}:{line}: crate::{name}: {to} is above {from}"));
             }
         }
     }
-
-    /// Arrows that lead up, and rooms without a height.
-    pub(super) fn complaints(&self) -> Vec<String> {
-        let undrawn = self.modules.iter().filter(|room| !self.rooms.contains(room));
-        let gone = self.rooms.iter().filter(|room| !self.modules.contains(room));
-        let undrawn = undrawn.map(|room| format!("{PICTURE}: no room {room}"));
-        let gone = gone.map(|room| format!("{PICTURE}: {ROOT}lib.rs has no module {room}"));
-        let height = |room: &str| self.rooms.iter().position(|other| other == room);
-        let up = self.uses.iter().filter_map(|Use { place, from, name }| {
-            let to = self.exports.get(name).unwrap_or(name);
-            let is_up = height(from)? < height(to)?;
-            is_up.then(|| format!("{place}: crate::{name}: {to} is above {from}"))
-        });
-        undrawn.chain(gone).chain(up).collect()
-    }
+    complaints
 }
 
 /// The rooms of the picture, from the ground up: the first word of each line, after that of a height.
-fn rooms(page: &str) -> Vec<String> {
+fn rooms(page: &str) -> Vec<&str> {
     let first = |line: &&str| line.split_whitespace().next() == Some(HEIGHTS[0]);
     let lines = page.lines().skip_while(|line| !first(line));
     let rooms = lines.map_while(|line| {
         let mut words = line.split_whitespace().skip_while(|word| HEIGHTS.contains(word));
-        words.next().filter(|room| room.chars().all(is_word)).map(str::to_owned)
+        words.next().filter(|room| room.chars().all(is_word))
     });
-    let mut rooms: Vec<String> = rooms.collect();
+    let mut rooms: Vec<_> = rooms.collect();
     rooms.reverse();
     rooms
 }
@@ -153,38 +122,34 @@ fn block(code: &str) -> usize {
 }
 
 /// The modules that the code declares and does not contain.
-fn declared(code: &str) -> Vec<String> {
+fn declared(code: &str) -> Vec<&str> {
     let lines = code.lines().filter(|line| line.ends_with(';'));
     let lines = lines.map(|line| line.strip_prefix("pub ").unwrap_or(line));
-    lines.filter_map(|line| Some(word(line.strip_prefix("mod ")?).to_owned())).collect()
+    lines.filter_map(|line| line.strip_prefix("mod ")).map(word).collect()
 }
 
 /// What `lib.rs` re-exports, with the room it comes from.
-fn exports(code: &str) -> HashMap<String, String> {
-    let mut exports = HashMap::new();
-    for path in code.split("pub use ").skip(1) {
-        let path = path.split(';').next().unwrap_or_default();
+fn exports(code: &str) -> HashMap<&str, &str> {
+    let paths = code.split("pub use ").skip(1).filter_map(|path| path.split(';').next());
+    let exports = paths.flat_map(|path| {
         let names = path.rsplit("::").next().unwrap_or(path);
-        for name in words_of(names) {
-            exports.insert(name.to_owned(), word(path).to_owned());
-        }
-    }
-    exports
+        words_of(names).map(move |name| (name, word(path)))
+    });
+    exports.collect()
 }
 
 /// The first name of each path from the root of the crate, with its position: after `crate::`, or after as
 /// many `super::` as the module is deep.
-fn names(code: &str, depth: usize) -> Vec<(usize, String)> {
+fn names(code: &str, depth: usize) -> Vec<(usize, &str)> {
     let mut names = Vec::new();
-    let roots = ["crate::".to_owned(), "super::".repeat(depth)];
-    for root in &roots {
-        for (at, _) in code.match_indices(root.as_str()) {
+    for root in ["crate::", &"super::".repeat(depth)] {
+        for (at, _) in code.match_indices(root) {
             let start = at + root.len();
             if code[..at].ends_with(|c| is_word(c) || c == ':') {
                 continue;
             }
             if !code[start..].starts_with('{') {
-                names.push((start, word(&code[start..]).to_owned()));
+                names.push((start, word(&code[start..])));
                 continue;
             }
             let list = &code[start..start + block(&code[start..])];
@@ -194,7 +159,7 @@ fn names(code: &str, depth: usize) -> Vec<(usize, String)> {
                 depth -= usize::from(c == '}');
                 if depth == 1 && matches!(c, '{' | ',') {
                     let item = list[at + 1..].trim_start();
-                    names.push((start + list.len() - item.len(), word(item).to_owned()));
+                    names.push((start + list.len() - item.len(), word(item)));
                 }
             }
         }
@@ -206,47 +171,39 @@ fn names(code: &str, depth: usize) -> Vec<(usize, String)> {
 mod tests {
     use super::*;
 
-    fn layers(files: &[(&str, &str)]) -> Layers {
-        let mut layers = Layers::default();
-        layers.read(
-            "cuda-core/src/lib.rs",
-            "pub mod high;\n\n// Ground.\nmod low;\n\npub use high::part::{Name, Other};\nmod m {}\n",
-        );
-        layers.read(
-            PICTURE,
-            "```\n  upper   high  above\n  ground  low   below\n  ───\n  sys\n```\n",
-        );
-        for (file, text) in files {
-            layers.read(&format!("cuda-core/src/{file}"), text);
-        }
-        layers
+    /// The complaints about a crate of two rooms, with further files.
+    fn complaints_with(files: &[(&str, &str)]) -> Vec<String> {
+        let lib = "pub mod high;\n\n// Ground.\nmod low;\n\npub use high::part::{Name, Other};\nmod m {}\n";
+        let picture = "```\n  upper   high  above\n  ground  low   below\n  ───\n  sys\n```\n";
+        let usual = [("cuda-core/src/lib.rs", lib), (PICTURE, picture)];
+        let files = usual.iter().chain(files);
+        let file = |&(name, text): &(&str, &str)| (name.to_owned(), text.to_owned());
+        complaints(&files.map(file).collect())
     }
 
-    fn complaints(text: &str) -> Vec<String> {
-        layers(&[("low/part.rs", text)]).complaints()
+    fn complaints_of(text: &str) -> Vec<String> {
+        complaints_with(&[("cuda-core/src/low/part.rs", text)])
     }
 
     #[test]
     fn an_arrow_up_is_a_complaint() {
         assert_eq!(
-            complaints("use std::fmt;\nuse crate::high::Thing;\n"),
+            complaints_of("use std::fmt;\nuse crate::high::Thing;\n"),
             ["cuda-core/src/low/part.rs:2: crate::high: high is above low"]
         );
-        assert_eq!(complaints("fn f() { super::super::high::f() }").len(), 1);
-        assert_eq!(complaints("use crate::{Name, low::{A, B}, high};").len(), 2);
+        assert_eq!(complaints_of("fn f() { super::super::high::f() }").len(), 1);
+        assert_eq!(complaints_of("use crate::{Name, low::{A, B}, high};").len(), 2);
         assert_eq!(
-            complaints("/// \"\nuse crate::{\n    low::A,\n    Other,\n};"),
+            complaints_of("/// \"\nuse crate::{\n    low::A,\n    Other,\n};"),
             ["cuda-core/src/low/part.rs:4: crate::Other: high is above low"]
         );
     }
 
     #[test]
     fn the_picture_has_every_room() {
-        let mut layers = layers(&[]);
-        assert!(layers.complaints().is_empty());
-        layers.read("cuda-core/src/lib.rs", "mod high;\npub mod middle;\n");
+        assert!(complaints_with(&[]).is_empty());
         assert_eq!(
-            layers.complaints(),
+            complaints_with(&[("cuda-core/src/lib.rs", "mod high;\npub mod middle;\n")]),
             [
                 "ARCHITECTURE.md: no room middle",
                 "ARCHITECTURE.md: cuda-core/src/lib.rs has no module low"
@@ -256,11 +213,10 @@ mod tests {
 
     #[test]
     fn what_is_no_arrow_up() {
-        assert!(complaints("use super::high;\nuse crate::low::high;").is_empty());
-        assert!(complaints("// crate::high\nconst A: &str = \"crate::high\";").is_empty());
-        assert!(complaints("#[cfg(test)]\nmod t {\n    use crate::high; {}\n}").is_empty());
-        assert!(complaints("fn f<'a>(c: char) -> bool { c == '\"' }\n").is_empty());
-        let down = layers(&[("high/mod.rs", "use crate::low;")]);
-        assert!(down.complaints().is_empty());
+        assert!(complaints_of("use super::high;\nuse crate::low::high;").is_empty());
+        assert!(complaints_of("// crate::high\nconst A: &str = \"crate::high\";").is_empty());
+        assert!(complaints_of("#[cfg(test)]\nmod t {\n    use crate::high; {}\n}").is_empty());
+        assert!(complaints_of("fn f<'a>(c: char) -> bool { c == '\"' }\n").is_empty());
+        assert!(complaints_with(&[("cuda-core/src/high/mod.rs", "use crate::low;")]).is_empty());
     }
 }

@@ -2,39 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::API_SOURCE;
 use super::layers::{without_tests, without_text};
+use super::{Files, sources};
 use crate::ci::named::word;
 
 /// Names that may be declared more than once: a convention of Rust.
 const TWICE: [&str; 1] = ["Sealed"];
 
-/// The places where each type is declared.
-#[derive(Default)]
-pub(super) struct Names(BTreeMap<String, Vec<String>>);
-
-impl Names {
-    /// Takes in one file of the repository.
-    pub(super) fn read(&mut self, file: &str, text: &str) {
-        if !file.starts_with(API_SOURCE) || !file.ends_with(".rs") || file.ends_with("/tests.rs") {
-            return;
-        }
+pub(super) fn complaints(files: &Files) -> Vec<String> {
+    let mut declarations = BTreeMap::<String, Vec<String>>::new();
+    for (file, text) in sources(files) {
         for (number, line) in without_tests(without_text(text)).lines().enumerate() {
             if let Some(name) = declared(line) {
-                let places = self.0.entry(name.to_owned()).or_default();
+                let places = declarations.entry(name.to_owned()).or_default();
                 places.push(format!("{file}:{}", number + 1));
             }
         }
     }
-
-    pub(super) fn complaints(&self) -> Vec<String> {
-        let mut twice = self.0.clone();
-        twice.retain(|name, places| places.len() > 1 && !TWICE.contains(&name.as_str()));
-        let line = |(name, places): (_, Vec<_>)| {
-            format!("{name} is declared twice: {}", places.join(", "))
-        };
-        twice.into_iter().map(line).collect()
-    }
+    declarations.retain(|name, places| places.len() > 1 && !TWICE.contains(&name.as_str()));
+    let line =
+        |(name, places): (_, Vec<_>)| format!("{name} is declared twice: {}", places.join(", "));
+    declarations.into_iter().map(line).collect()
 }
 
 /// The type that the line declares. An indented `type` is an associated one.
@@ -52,14 +40,9 @@ fn declared(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn complaints(files: &[(&str, &str)]) -> Vec<String> {
-        let mut names = Names::default();
-        for (file, text) in files {
-            names.read(&format!("{API_SOURCE}{file}"), text);
-        }
-        names.complaints()
+        let file = |(name, text): &(_, &str)| (format!("cuda-core/src/{name}"), (*text).to_owned());
+        super::complaints(&files.iter().map(file).collect())
     }
 
     #[test]
