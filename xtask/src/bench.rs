@@ -88,18 +88,16 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     sample: Option<Side>,
     /// The same for --scale.
-    #[arg(long, hide = true, requires = "size")]
-    scale_of: Option<String>,
-    #[arg(long, hide = true)]
-    size: Option<usize>,
+    #[arg(long, hide = true, num_args = 2)]
+    scale_of: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(side) = args.sample {
         return args.sample(side);
     }
-    if let (Some(mode), Some(size)) = (&args.scale_of, args.size) {
-        return scale::sample(mode, size);
+    if let [mode, size] = &args.scale_of[..] {
+        return scale::sample(mode, size.parse()?);
     }
     if args.list {
         print!("{}", list(&args.operations()?));
@@ -112,7 +110,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             // Found before anything is built.
             Target::asked_or_real(None)?;
         }
-        return run_optimised();
+        // The same bench in a program that is optimised, which cargo builds first.
+        let mut optimised = cargo("run --release --package xtask --");
+        let status =
+            optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
+        return Ok(Outcome::of_exit(status.code()));
     }
     if args.scale {
         return scale::run(|mode| args.wants("", mode));
@@ -120,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let report = earlier.map_or_else(|| args.measure(), |results| args.read(results))?;
     print!("{}\n{}", table::text(&report), table::conclusion(&report));
     let files = [
-        (&args.json, report.json()?),
+        (&args.json, serde_json::to_string_pretty(&report)? + "\n"),
         (&args.svg, plot::render(&report)),
         (&args.markdown, table::markdown(&report)),
     ];
@@ -130,13 +132,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
     }
     judge(&report, args.check.is_some())
-}
-
-/// Runs the same bench in a program that is optimised, which cargo builds first.
-fn run_optimised() -> anyhow::Result<Outcome> {
-    let mut optimised = cargo("run --release --package xtask --");
-    let status = optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
-    Ok(Outcome::of_exit(status.code()))
 }
 
 /// The outcome of the task: missed goals count only if goals are checked.
@@ -215,13 +210,12 @@ impl Args {
         report.rows = plan.run(&operations, &progress)?;
         self.forget_races();
         report.judge();
-        let mut remarks = Vec::new();
         for peer in peers {
             progress.step((*peer).to_owned());
-            remarks.extend(peers::measure(peer, &mut report));
+            let remarks = peers::measure(peer, &mut report);
+            progress.suspend(|| remarks.iter().for_each(|remark| eprintln!("{remark}")));
         }
         progress.finish();
-        remarks.iter().for_each(|remark| eprintln!("{remark}"));
         Ok(report)
     }
 

@@ -15,15 +15,8 @@ use crate::{Outcome, test_gpu, workspace};
 const LIMIT: u64 = 60 << 20;
 
 /// What is packed as it is in the workspace: the scripts are executable there.
-const FILES: [(&str, &str); 7] = [
-    ("tests/interop", "interop.py"),
-    ("tests/interop", "cases.sh"),
-    ("tests/interop", "ranks.sh"),
-    ("tests/interop", "slurm.sh"),
-    ("xtask/bundle", "interop.sh"),
-    ("xtask/bundle", "bench.sh"),
-    ("xtask/bundle", "run.sh"),
-];
+const FILES: &str = "tests/interop/interop.py tests/interop/cases.sh tests/interop/ranks.sh \
+    tests/interop/slurm.sh xtask/bundle/interop.sh xtask/bundle/bench.sh xtask/bundle/run.sh";
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
@@ -73,8 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         pack(built.library(library)?, &library_file(library))?;
     }
     let root = workspace::root()?;
-    for (folder, name) in FILES {
-        pack(&root.join(folder).join(name), name)?;
+    for file in FILES.split(' ') {
+        pack(&root.join(file), file.rsplit('/').next().unwrap_or(file))?;
     }
     let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
     let total = sizes.iter().map(|(_, size)| size).sum();

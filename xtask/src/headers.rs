@@ -17,9 +17,7 @@ mod row;
 /// runs `tests/abi.rs` and `tests/one_interface.rs`. With all headers, it fetches an `nccl.h`, too, and compares
 /// what `cuda-core` declares of NCCL with that.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
-)]
+#[command(after_help = "Exit code: 0 all headers passed, 1 one failed, 2 one was not fetched.")]
 pub(crate) struct Args {
     /// Only this header; 13 is the newest.
     #[arg(long, value_name = "RELEASE", value_parser = RELEASES.map(|it| it.name))]
@@ -36,22 +34,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
     // Large, and the same in each row: not for a sample.
-    let nccl = match fetch::nccl(&root, args.only.is_empty()) {
-        Some(Ok(include)) => Some(include),
-        Some(Err(error)) => {
+    let nccl = fetch::nccl(&root, args.only.is_empty());
+    if let Err(why) = &nccl {
+        notes.push(format!("nccl.h was not compared: {why:#}"));
+        if args.only.is_empty() {
             outcome = Outcome::CouldNotRun;
-            notes.push(format!("nccl.h was not compared: {error:#}"));
-            None
         }
-        None => {
-            notes.push("nccl.h was not compared: cargo xtask headers (fetches 250 MB)".to_owned());
-            None
-        }
-    };
+    }
     for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
         let kinds = if args.no_docs { "--lib --tests" } else { "" };
         let include = fetch::include(&root, release);
-        match include.and_then(|include| row::examine(&root, &include, kinds, nccl.as_deref())) {
+        let nccl = nccl.as_deref().ok();
+        match include.and_then(|include| row::examine(&root, &include, kinds, nccl)) {
             Ok((cells, problems)) => {
                 if !problems.is_empty() {
                     outcome = Outcome::Failed;
@@ -59,17 +53,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 notes.extend(problems.iter().map(|it| format!("{}: WRONG: {it}", cells[0])));
                 table.row(cells);
             }
-            Err(error) if !error.is::<Refusal>() => {
-                outcome = Outcome::Failed;
-                table.row([release.name, "-", "-", "-", "-", "-", "-", "WRONG"]);
-                notes.push(format!("{}: WRONG: {error:#}", release.name));
-            }
             Err(error) => {
-                if outcome == Outcome::Passed {
-                    outcome = Outcome::CouldNotRun;
+                let (ended, verdict) = match error.is::<Refusal>() {
+                    true => (Outcome::CouldNotRun, "not run"),
+                    false => (Outcome::Failed, "WRONG"),
+                };
+                if outcome != Outcome::Failed {
+                    outcome = ended;
                 }
-                table.row([release.name, "-", "-", "-", "-", "-", "-", "not run"]);
-                notes.push(format!("{} was not run: {error:#}", release.name));
+                table.row([release.name, "-", "-", "-", "-", "-", "-", verdict]);
+                notes.push(format!("{}: {verdict}: {error:#}", release.name));
             }
         }
     }

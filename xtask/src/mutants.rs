@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 use crate::cargo::Built;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     list: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let root = workspace::root()?;
     let mutations = selected(mutation::read(&root)?, &args.names)?;
     if args.list {
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
 /// file must be adapted to these.
-pub(crate) fn complaints(root: &Path, tests: &HashSet<&str>) -> anyhow::Result<Vec<String>> {
+pub(crate) fn complaints(root: &Path, tests: &HashSet<&str>) -> Result<Vec<String>> {
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
     for mutation in &mutations {
@@ -107,7 +107,7 @@ fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
     errors.map(|error| format!("{error:#}")).collect()
 }
 
-fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mutation>> {
+fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> Result<Vec<Mutation>> {
     let is_unknown = |name: &&String| mutations.iter().all(|mutation| mutation.name != **name);
     if let Some(unknown) = names.iter().find(is_unknown) {
         bail!(Refusal(format!("no mutant is called {unknown}; --list names them")));
@@ -119,7 +119,7 @@ fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Ve
 /// Builds the suites that contain the mutations' tests, in `tree`, a copy of the workspace: the tests of the
 /// library on the simulated driver, and, if `gpu`, those for real GPUs. The target directory is the same for
 /// every mutant.
-fn build(tree: &Path, gpu: bool) -> anyhow::Result<Vec<Program>> {
+fn build(tree: &Path, gpu: bool) -> Result<Vec<Program>> {
     // Mutants are not debugged.
     let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
     cargo.args(gpu.then_some("--test=gpu"));
@@ -136,7 +136,7 @@ fn build(tree: &Path, gpu: bool) -> anyhow::Result<Vec<Program>> {
 const GPU: &str = "cuda-tests::gpu";
 
 /// Runs all tests; if they pass, returns those that only the suite for real GPUs has.
-fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> anyhow::Result<Option<HashSet<String>>> {
+fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> Result<Option<HashSet<String>>> {
     let programs = build(tree, true).context("the unmutated workspace")?;
     let names = mutations.iter().flat_map(|mutation| &mutation.tests);
     let names: BTreeSet<&str> = names.map(String::as_str).collect();
@@ -149,11 +149,7 @@ fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> anyhow::Result<Option<
 }
 
 /// The tests that did not notice a mutation, unless it does not compile.
-fn try_mutation(
-    tree: &Path,
-    mutation: &Mutation,
-    gpu: bool,
-) -> anyhow::Result<Option<Vec<String>>> {
+fn try_mutation(tree: &Path, mutation: &Mutation, gpu: bool) -> Result<Option<Vec<String>>> {
     let mut originals = Vec::new();
     for (file, mutant) in mutation.mutants(tree)? {
         let file = tree.join(file);
@@ -177,7 +173,7 @@ fn try_mutation(
 fn run_tests(
     programs: &[Program],
     mut left: BTreeSet<&str>,
-) -> anyhow::Result<(Vec<Finished>, HashSet<String>)> {
+) -> Result<(Vec<Finished>, HashSet<String>)> {
     let lazy = Setting { devices: 4, variant: Variant::Lazy };
     let mut invocation = lazy.invocation(&Target::Simulated { devices: 4 })?;
     let quickly = [("CUDA_TESTS_WATCHDOG", WATCHDOG), ("RUST_BACKTRACE", "0")];

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fs_err as fs;
 
 use crate::refuse;
@@ -67,19 +67,19 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
 }
 
 /// A refusal that says what to do, unless the command succeeds.
-pub(crate) fn require(command: Command, help: impl Into<String>) -> anyhow::Result<()> {
+pub(crate) fn require(command: Command, help: impl Into<String>) -> Result<()> {
     if succeeds(command) { Ok(()) } else { Err(refuse(help)) }
 }
 
 /// Runs a command that must succeed; its output goes to the terminal.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| not_started(command))?;
     ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 
 /// Runs a command that must succeed and returns its output.
-pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| not_started(command))?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -97,11 +97,7 @@ fn not_started(command: &Command) -> String {
 /// Runs a command, passes each line of its output on as it comes, and ends it if it takes longer than
 /// `patience`. The error has the last line of its error output; it is a [`Refusal`](crate::Refusal) where
 /// the exit code is that of one.
-pub(crate) fn ask(
-    command: Command,
-    patience: Duration,
-    take: impl FnMut(&str),
-) -> anyhow::Result<()> {
+pub(crate) fn ask(command: Command, patience: Duration, take: impl FnMut(&str)) -> Result<()> {
     let last = |errors: &mut dyn Iterator<Item = String>| {
         errors.filter(|line| !line.trim().is_empty()).last()
     };
@@ -121,7 +117,7 @@ pub(crate) fn follow<E: Default + Send + 'static>(
     patience: Duration,
     mut take: impl FnMut(&str),
     read: impl FnOnce(&mut dyn Iterator<Item = String>) -> E + Send + 'static,
-) -> anyhow::Result<(ExitStatus, E)> {
+) -> Result<(ExitStatus, E)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| not_started(&command))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

@@ -7,7 +7,7 @@ mod report;
 mod snapshot;
 mod subject;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -60,8 +60,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let text = fs::read_to_string(&args.log)?;
-    if snapshot::is_one(&text) {
-        return draw_snapshot(args, &text);
+    let name = args.log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // A log begins differently.
+    if text.starts_with('{') {
+        return draw_snapshot(args, &text, &name);
     }
     let log = Log::parse(&text).with_context(|| args.log.display().to_string())?;
     let place = args.log.display();
@@ -79,13 +81,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         rows.push(row);
     }
     progress.finish();
-    let report = Report::new(&log, name_of(&args.log), driver, rows);
+    let title = format!("Memory in use: {name}");
+    let report = Report::new(&log, name, driver, rows);
     match args.json {
         true => println!("{:#}", report.json()),
         false => print!("{}", report.text()),
     }
     if let Some(path) = &args.svg {
-        let svg = picture::draw(&log, &report.title(), &report.levels(), &segments);
+        let svg = picture::draw(&log, &title, &report.levels(), &segments);
         fs::write(path, svg)?;
     }
     let missed = report.missed(GOAL);
@@ -95,19 +98,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(!args.check || missed.is_empty()))
 }
 
-fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
-    let name = args.log.display();
+fn draw_snapshot(args: &Args, text: &str, name: &str) -> anyhow::Result<Outcome> {
+    let place = args.log.display();
     let Some(path) = &args.svg else {
-        return Err(refuse(format!("{name}: a snapshot is drawn, with --svg")));
+        return Err(refuse(format!("{place}: a snapshot is drawn, with --svg")));
     };
-    let snapshot = Snapshot::parse(text).with_context(|| name.to_string())?;
-    fs::write(path, snapshot.draw(&name_of(&args.log)))?;
+    let snapshot = Snapshot::parse(text).with_context(|| place.to_string())?;
+    fs::write(path, snapshot.draw(name))?;
     Ok(Outcome::Passed)
-}
-
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    name.to_string_lossy().into_owned()
 }
 
 /// Makes this process use the real driver if it shows a device, otherwise the simulated one, with a session

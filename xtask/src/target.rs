@@ -6,7 +6,7 @@ use std::env;
 use std::fmt;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use cuda_core::{Device, Version, driver_version, nccl};
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ pub(crate) struct Gpus {
 impl Target {
     /// Queries the driver in a process of its own, so that this one can start others without an
     /// initialised driver. The inner error says why there is no GPU.
-    pub(crate) fn probe() -> anyhow::Result<Result<Self, String>> {
+    pub(crate) fn probe() -> Result<Result<Self, String>> {
         let output = Command::new(env::current_exe()?).arg("devices").output();
         let output = output.context("asking for devices")?;
         if !output.status.success() {
@@ -47,7 +47,7 @@ impl Target {
     }
 
     /// The simulated driver with that many devices if they are asked for, otherwise the real one.
-    pub(crate) fn asked_or_real(simulated: Option<u32>) -> anyhow::Result<Self> {
+    pub(crate) fn asked_or_real(simulated: Option<u32>) -> Result<Self> {
         let asked = simulated.map(|devices| Self::Simulated { devices });
         let target = asked.map_or_else(Self::probe, |asked| Ok(Ok(asked)))?;
         target.map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))
@@ -55,10 +55,7 @@ impl Target {
 
     /// The real driver if it shows a device, otherwise the simulated one, or that if it is asked for:
     /// with why, and with that many devices.
-    pub(crate) fn real_or_simulated(
-        asked: Option<u32>,
-        otherwise: u32,
-    ) -> anyhow::Result<(Self, String)> {
+    pub(crate) fn real_or_simulated(asked: Option<u32>, otherwise: u32) -> Result<(Self, String)> {
         if let Some(devices) = asked {
             return Ok((Self::Simulated { devices }, "as asked".to_owned()));
         }
@@ -67,7 +64,7 @@ impl Target {
     }
 
     /// Makes this process use the simulated driver and the simulated NCCL, if that is the target.
-    pub(crate) fn install(&self) -> anyhow::Result<()> {
+    pub(crate) fn install(&self) -> Result<()> {
         if let Self::Simulated { devices } = self {
             install(cuda_sim::Config::default().devices(*devices))?;
             // SAFETY: the simulated NCCL is linked with this program, and its functions have the
@@ -138,18 +135,18 @@ impl fmt::Display for Target {
 }
 
 /// Makes this process use the simulated driver.
-pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
+pub(crate) fn install(config: cuda_sim::Config) -> Result<()> {
     cuda_sim::install(config).context("installing the simulated driver")
 }
 
 /// The hidden task `devices`: prints the driver's devices as JSON.
-pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
+pub(crate) fn print_devices() -> Result<Outcome> {
     let gpus = ask().map_err(|reason| refuse(format!("no GPU: {reason:#}")))?;
     println!("{}", serde_json::to_string(&gpus)?);
     Ok(Outcome::Passed)
 }
 
-fn ask() -> anyhow::Result<Gpus> {
+fn ask() -> Result<Gpus> {
     cuda_sys::load()?;
     let devices = Device::count()?;
     ensure!(devices > 0, "the driver shows no device");

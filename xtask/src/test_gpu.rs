@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Result, bail};
 use fs_err as fs;
 
 use crate::cargo::build;
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 /// A program under test, and its tests.
 type Suite = (Program, Vec<Case>);
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let mut out: Box<dyn Write> =
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let target = Target::asked_or_real(args.sim)?;
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// The rows of tests with a name that contains one of `parts`, or all, and whether that of examples is one;
 /// a part that matches none is an error.
-fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<(Vec<Setting>, bool)> {
+fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> Result<(Vec<Setting>, bool)> {
     let names: Vec<String> =
         rows.iter().map(Setting::to_string).chain([EXAMPLES.to_owned()]).collect();
     let is_unknown = |part: &&String| names.iter().all(|name| !name.contains(part.as_str()));
@@ -130,7 +130,7 @@ fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<(Vec<Setti
     Ok((rows, is_chosen(EXAMPLES)))
 }
 
-fn suites(args: &Args) -> anyhow::Result<Vec<Suite>> {
+fn suites(args: &Args) -> Result<Vec<Suite>> {
     let programs = match &args.bundle {
         Some(directory) => {
             let directory = directory.canonicalize()?;
@@ -157,7 +157,7 @@ pub(crate) fn file_name(suite: &str) -> &str {
 }
 
 /// Runs each example on all devices.
-fn run_examples(target: &Target, args: &Args) -> anyhow::Result<Row> {
+fn run_examples(target: &Target, args: &Args) -> Result<Row> {
     let mut row = Row::new(EXAMPLES);
     let filter = args.filter.as_deref().unwrap_or_default();
     let Some(libraries) = target.libraries() else {
@@ -165,7 +165,7 @@ fn run_examples(target: &Target, args: &Args) -> anyhow::Result<Row> {
         return Ok(row);
     };
     let examples = match &args.bundle {
-        Some(directory) => in_folder(&directory.canonicalize()?.join(EXAMPLES))?,
+        Some(directory) => in_folder(&directory.canonicalize()?.join(EXAMPLES)),
         None => programs::examples_of(&build("build -p cuda-core --examples")?),
     };
     let device_runtime = libraries.device_runtime.as_deref().ok();
@@ -177,23 +177,13 @@ fn run_examples(target: &Target, args: &Args) -> anyhow::Result<Row> {
 }
 
 /// Names and paths of the files of a folder; none if there is no folder, as in older bundles.
-fn in_folder(folder: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    if !folder.exists() {
-        return Ok(BTreeMap::new());
-    }
-    let entries = fs::read_dir(folder)?.map(|entry| {
-        let entry = entry?;
-        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
-    });
-    entries.collect()
+fn in_folder(folder: &Path) -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.map(|it| (it.file_name().to_string_lossy().into_owned(), it.path()));
+    named.collect()
 }
 
-fn run_row(
-    setting: &Setting,
-    target: &Target,
-    suites: &[Suite],
-    args: &Args,
-) -> anyhow::Result<Row> {
+fn run_row(setting: &Setting, target: &Target, suites: &[Suite], args: &Args) -> Result<Row> {
     let mut row = Row::new(setting.to_string());
     for (program, cases) in suites {
         let (invocation, names) = match setting.choose(&mut row, program, cases, target) {

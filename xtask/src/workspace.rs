@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::process::{cargo, command, output};
@@ -74,6 +74,13 @@ fn prune(directory: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
 pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     file.parent().map(fs::create_dir_all).transpose()?;
     Ok(fs::write(file, content)?)
+}
+
+/// Replaces a text that the file must contain.
+pub(crate) fn replace(file: &Path, text: &str, by: &str) -> anyhow::Result<()> {
+    let old = fs::read_to_string(file)?;
+    ensure!(old.contains(text), "{}: no {text}", file.display());
+    Ok(fs::write(file, old.replace(text, by))?)
 }
 
 /// An empty directory at this path.

@@ -39,12 +39,8 @@ impl Axis {
     /// Where a figure is drawn, and whether it lies before the axis, on it, or after it.
     pub(super) fn place(&self, figure: f64) -> (f64, Ordering) {
         let share = (figure / self.low).ln() / (self.high / self.low).ln();
-        let side = match share {
-            ..0.0 => Ordering::Less,
-            0.0..=1.0 => Ordering::Equal,
-            _ => Ordering::Greater,
-        };
-        (self.left + self.width * share.clamp(0.0, 1.0), side)
+        let on_it = share.clamp(0.0, 1.0);
+        (self.left + self.width * on_it, share.total_cmp(&on_it))
     }
 
     /// Multiples that get a line, in the order in which they get a label.

@@ -1,6 +1,7 @@
 //! Times two ways of doing the same work, in turn, in batches; and many devices at once, beside each device
 //! alone and the capacity of their links.
 
+use std::iter;
 use std::time::Instant;
 
 use anyhow::ensure;
@@ -206,6 +207,12 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// The median of so many figures, each taken anew.
+pub(crate) fn median_of<E>(count: usize, figure: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
+    let figures = iter::repeat_with(figure).take(count).collect::<Result<Vec<_>, _>>()?;
+    Ok(median(&figures))
 }
 
 /// Rates in GB/s of raw calls that run alone, in the same rounds as the operations of many devices.

@@ -41,28 +41,16 @@ struct Mark<'r> {
     class: String,
     /// The path from its place on.
     shape: &'static str,
-    of: Figure,
+    /// Finds its figure in a row, by the mark's name.
+    figure: Figure,
 }
 
-/// The figure that a mark shows.
-#[derive(Clone, Copy)]
-enum Figure {
-    /// That of the peer with the mark's name.
-    Peer,
-    /// What devices reach alone.
-    Alone,
-    /// The limit of their links.
-    Limit,
-}
+type Figure = fn(&Row, &str) -> Option<f64>;
 
 impl Mark<'_> {
     /// Its figure, in the row's unit.
     fn figure(&self, row: &Row) -> Option<f64> {
-        match self.of {
-            Figure::Peer => row.peers.get(self.name).copied(),
-            Figure::Alone => row.measured()?.many?.singles,
-            Figure::Limit => Some(row.measured()?.many?.links?.limit),
-        }
+        (self.figure)(row, self.name)
     }
 
     /// The multiple of the raw time for its figure.
@@ -86,14 +74,14 @@ fn marks(report: &Report) -> Vec<Mark<'_>> {
         name: &peer.name,
         class: format!("peer peer{index}"),
         shape,
-        of: Figure::Peer,
+        figure: |row, peer| row.peers.get(peer).copied(),
     });
     let ring = "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0";
-    let many = [
-        ("each device alone, summed", ring, Figure::Alone),
-        ("link limit", "m4 -7h-4v14h4", Figure::Limit),
+    let many: [(_, _, Figure); 2] = [
+        ("each device alone, summed", ring, |row, _| row.measured()?.many?.singles),
+        ("link limit", "m4 -7h-4v14h4", |row, _| Some(row.measured()?.many?.links?.limit)),
     ];
-    let many = many.map(|(name, shape, of)| Mark { name, class: "many".to_owned(), shape, of });
+    let many = many.map(|(name, shape, figure)| Mark { name, class: "many".into(), shape, figure });
     let is_used = |mark: &Mark<'_>| report.rows.iter().any(|row| mark.multiple(row).is_some());
     peers.chain(many).filter(is_used).collect()
 }

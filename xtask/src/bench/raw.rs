@@ -12,18 +12,14 @@ pub(crate) fn check(what: &str, code: CUresult) -> anyhow::Result<()> {
 
 /// The first of some results that is an error. All calls are made, also after one that fails.
 pub(crate) fn first_error(codes: impl IntoIterator<Item = CUresult>) -> CUresult {
-    let codes = codes.into_iter();
-    codes.fold(CUDA_SUCCESS, |first, code| match first {
-        CUDA_SUCCESS => code,
-        _ => first,
-    })
+    let earlier = |first, code| if first == CUDA_SUCCESS { code } else { first };
+    codes.into_iter().fold(CUDA_SUCCESS, earlier)
 }
 
 /// Waits for a stream. The first error counts: of what was enqueued before, or of the wait.
 pub(crate) fn wait(enqueued: CUresult, stream: &Stream) -> CUresult {
     // SAFETY: the stream is live.
-    let waited = unsafe { sys::cuStreamSynchronize(stream.as_raw()) };
-    first_error([enqueued, waited])
+    first_error([enqueued, unsafe { sys::cuStreamSynchronize(stream.as_raw()) }])
 }
 
 /// The driver's code, of work of the library that stands in for raw calls.

@@ -126,10 +126,6 @@ impl Report {
         Self { format: FORMAT, version, driver, simulated, batches, peers: vec![], rows: vec![] }
     }
 
-    pub(crate) fn json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path)?;
         Self::parse(&text).with_context(|| format!("{}: not a bench's JSON?", path.display()))

@@ -53,15 +53,12 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
 }
 
 fn is_flat(costs: &[Option<f64>; 3]) -> bool {
-    let within = |pair: &[Option<f64>]| match pair {
-        [Some(fewer), Some(more)] => *more <= MOST * fewer,
-        _ => false,
-    };
+    let within = |pair: &[_]| matches!(pair, [Some(few), Some(more)] if *more <= MOST * few);
     costs.windows(2).all(within)
 }
 
 fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
-    let words = ["--scale-of", mode, "--size", &size.to_string()];
+    let words = ["--scale-of", mode, &size.to_string()];
     let mut costs = (0..RUNS).map(|_| sample_elsewhere(&words, PATIENCE));
     costs.try_fold(f64::INFINITY, |fastest, cost| Ok(fastest.min(cost?)))
 }

@@ -59,23 +59,30 @@ pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> 
 }
 
 /// The directory of `nccl.h`, which is fetched only if `fetches`.
-pub(crate) fn nccl(root: &Path, fetches: bool) -> Option<anyhow::Result<PathBuf>> {
-    let kept = find(&root.join(CACHE).join(NCCL.name), NCCL.header).map(Ok);
-    kept.or_else(|| fetches.then(|| include(root, NCCL)))
+pub(crate) fn nccl(root: &Path, fetches: bool) -> anyhow::Result<PathBuf> {
+    let kept = find(&root.join(CACHE).join(NCCL.name), NCCL.header);
+    ensure!(fetches || kept.is_some(), refuse("cargo xtask headers (fetches 250 MB)"));
+    include(root, NCCL)
 }
 
 fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
-    let directory = root.join(CACHE).join(release.name);
     let Release { name, requirement, header } = release;
+    let directory = root.join(CACHE).join(name);
     if let Some(include) = find(&directory, header) {
         return Ok(include);
     }
     eprintln!("fetching {header} {name} ({requirement})");
     // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
     // Steps that run at the same time fetch folders of their own.
-    let fresh = root.join(CACHE).join(format!("{}.{}.part", release.name, process::id()));
+    let fresh = root.join(CACHE).join(format!("{name}.{}.part", process::id()));
     empty(&fresh)?;
-    download(release, &fresh)?;
+    let mut pip = python(
+        "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+         --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64",
+    );
+    run(pip.arg("--dest").arg(&fresh).arg(requirement))?;
+    // Extracts the header, and NVIDIA's licence, and removes the wheel.
+    run(python("-c").arg(UNPACK).arg(&fresh))?;
     if let Some(include) = find(&directory, header) {
         fs::remove_dir_all(&fresh)?;
         return Ok(include);
@@ -85,16 +92,6 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     }
     fs::rename(&fresh, &directory)?;
     find(&directory, header).with_context(|| format!("{requirement} has no {header}"))
-}
-
-/// Downloads the wheel, extracts the header, and NVIDIA's licence, and removes the wheel.
-fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
-    let mut pip = python(
-        "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-         --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64",
-    );
-    run(pip.arg("--dest").arg(directory).arg(release.requirement))?;
-    run(python("-c").arg(UNPACK).arg(directory))
 }
 
 /// The directory of the first such header below `directory`.
@@ -115,11 +112,8 @@ pub(crate) fn version(include: &Path) -> anyhow::Result<String> {
 /// The `CUDA_VERSION` of a header.
 pub(crate) fn cuda_version(header: &Path) -> anyhow::Result<u32> {
     let text = fs::read_to_string(header)?;
-    let mut lines = text.lines();
-    let version = lines.find_map(|line| {
-        let number = line.strip_prefix("#define CUDA_VERSION ")?;
-        number.trim().parse().ok()
-    });
+    let number = |line: &str| line.strip_prefix("#define CUDA_VERSION ")?.trim().parse().ok();
+    let version = text.lines().find_map(number);
     let version = version.with_context(|| format!("{}: no CUDA_VERSION", header.display()))?;
     ensure!(version >= 1000, "{}: CUDA_VERSION is {version}", header.display());
     Ok(version)

@@ -8,6 +8,7 @@ use fs_err as fs;
 
 use super::{declared, fetch};
 use crate::cargo::Built;
+use crate::ci::named::word;
 use crate::process::cargo;
 use crate::suite;
 use crate::suite::process::follow;
@@ -80,7 +81,7 @@ fn test(
             let count = count.and_then(|it| it.parse().ok());
             assertions = assertions.or(count);
         })?;
-        tests.add(what, ended.into_run());
+        tests.add(what, ended.run);
     }
     for (test, output) in tests.failures() {
         eprintln!("{test}: {output}");
@@ -115,9 +116,5 @@ fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
 /// Names of the functions that a file of bindings declares.
 fn functions(file: &Path) -> anyhow::Result<BTreeSet<String>> {
     let text = fs::read_to_string(file)?;
-    let names = text.lines().filter_map(|line| {
-        let rest = line.trim_start().strip_prefix("pub fn ")?;
-        Some(rest.split('(').next()?.to_owned())
-    });
-    Ok(names.collect())
+    Ok(text.split("pub fn ").skip(1).map(|rest| word(rest).to_owned()).collect())
 }

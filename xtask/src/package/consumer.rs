@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Workshop;
 use crate::cargo::Built;
@@ -95,7 +95,7 @@ impl<'a> Consumer<'a> {
         source: &Source,
         crates: Crates,
         features: Features,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let defaults = features == Features::Default;
         let (mut dependencies, mut patches) = (String::new(), String::new());
         for (krate, ..) in crates.programs() {
@@ -124,22 +124,20 @@ impl<'a> Consumer<'a> {
         self.workshop.cargo(&self.directory, arguments)
     }
 
-    /// Builds the consumer with these variables set; the caller decides whether a failure is an error.
-    pub(super) fn try_build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
-        Built::run(self.cargo("build").envs(variables.iter().copied()))
+    /// Builds the consumer with these variables set, which must fail. Returns what cuda-sys says.
+    pub(super) fn fails(&self, variables: Variables<'_>) -> Result<String> {
+        let built = Built::run(self.cargo("build").envs(variables.iter().copied()))?;
+        ensure!(!built.success, "the build succeeded: {:?}", seen(&built));
+        Ok(built.said_by("cuda-sys", "error").join("\n"))
     }
 
     /// Builds the consumer with these variables set.
-    pub(super) fn build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
+    pub(super) fn build(&self, variables: Variables<'_>) -> Result<Built> {
         Built::of(self.cargo("build").envs(variables.iter().copied()))
     }
 
     /// Builds the consumer with these variables set, asserts the kind of its bindings, and runs it.
-    pub(super) fn check(
-        &self,
-        variables: Variables<'_>,
-        bindings: &str,
-    ) -> anyhow::Result<(Seen, Built)> {
+    pub(super) fn check(&self, variables: Variables<'_>, bindings: &str) -> Result<(Seen, Built)> {
         let built = self.build(variables)?;
         let seen = expect(&built, bindings)?;
         self.run(&built)?;
@@ -147,12 +145,12 @@ impl<'a> Consumer<'a> {
     }
 
     /// Runs every program on the simulated driver.
-    pub(super) fn run(&self, built: &Built) -> anyhow::Result<()> {
+    pub(super) fn run(&self, built: &Built) -> Result<()> {
         self.run_with(built, "CUDA_SYS_LIBRARY", self.workshop.simulator()?)
     }
 
     /// Runs every program with the variable of this name set.
-    pub(super) fn run_with(&self, built: &Built, name: &str, value: &Path) -> anyhow::Result<()> {
+    pub(super) fn run_with(&self, built: &Built, name: &str, value: &Path) -> Result<()> {
         for (_, program, _) in self.crates.programs() {
             let mut command = self.workshop.machine.command(built.program(program)?);
             command.env("CUDA_SIM_DEVICES", DEVICES).env(name, value);
@@ -192,7 +190,7 @@ impl fmt::Display for Seen {
 }
 
 /// What the consumer's build script received, which must agree with what cuda-sys compiles.
-pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
+fn seen(built: &Built) -> Result<Seen> {
     let consumer = built.script("consumer")?;
     let number = |name| consumer.variable(name).and_then(|text| text.parse().ok());
     let bindings = consumer.variable("SEEN_BINDINGS");
@@ -211,14 +209,14 @@ pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
 }
 
 /// Asserts that the bindings are `system`, `bundled` (those checked in) or another kind.
-pub(super) fn expect(built: &Built, bindings: &str) -> anyhow::Result<Seen> {
+pub(super) fn expect(built: &Built, bindings: &str) -> Result<Seen> {
     let seen = seen(built)?;
     ensure!(seen.bindings == bindings, "expected {bindings} bindings, got {seen:?}");
     Ok(seen)
 }
 
 /// Asserts the number of warnings that cuda-sys printed, and returns them.
-pub(super) fn warnings(built: &Built, times: usize) -> anyhow::Result<String> {
+pub(super) fn warnings(built: &Built, times: usize) -> Result<String> {
     let warnings = built.said_by("cuda-sys", "warning");
     ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
     Ok(warnings.join("\n"))

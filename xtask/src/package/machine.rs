@@ -6,8 +6,10 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+use anyhow::bail;
 
 use crate::process::{command, succeeds};
 use crate::refuse;
@@ -22,17 +24,12 @@ const PASSED_ON: &str = "PATH HOME USER LOGNAME LANG TMPDIR TEMP TMP SYSTEMROOT 
 const CUSTOMARY: [&str; 4] =
     ["/usr/local/cuda", "/opt/cuda", "/usr/include/cuda.h", "/usr/bin/nvcc"];
 
-/// A change to the file system that a command sees.
-pub(super) enum Mount {
-    /// An empty directory, or an unreadable file, over the path.
-    Cover(PathBuf),
-    /// The files of `upper` among those of `lower`.
-    Overlay { lower: PathBuf, upper: PathBuf, scratch: PathBuf },
-}
+/// A line of the shell that changes the file system that a command sees.
+pub(super) type Mount = String;
 
 pub(super) struct Machine {
     environment: Vec<(&'static str, OsString)>,
-    toolkits: Vec<PathBuf>,
+    toolkits: Vec<&'static str>,
     /// Whether a command can run with other mounts.
     pub(super) namespaces: bool,
 }
@@ -44,28 +41,32 @@ impl Machine {
             _ => env::var_os(name),
         };
         let passed_on = PASSED_ON.split_whitespace();
-        let toolkits = CUSTOMARY.map(PathBuf::from).into_iter();
         let probe = command("unshare --user --map-root-user --mount -- true");
         Self {
             environment: passed_on.filter_map(|name| Some((name, value(name)?))).collect(),
-            toolkits: toolkits.filter(|path| path.exists()).collect(),
+            toolkits: CUSTOMARY.into_iter().filter(|path| Path::new(path).exists()).collect(),
             namespaces: cfg!(target_os = "linux") && succeeds(probe),
         }
     }
 
     /// An error of a row that needs toolkits to be hidden, if they cannot be.
     pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
-        let Some(toolkit) = self.toolkits.first().filter(|_| !self.namespaces) else {
-            return Ok(());
-        };
-        let toolkit = toolkit.display();
-        Err(refuse(format!("this machine has {toolkit}, and no user namespaces to hide it in")))
+        if let Some(toolkit) = self.toolkits.first().filter(|_| !self.namespaces) {
+            let why = "and no user namespaces to hide it in";
+            bail!(refuse(format!("this machine has {toolkit}, {why}")));
+        }
+        Ok(())
     }
 
-    /// The mounts that hide this machine's toolkits.
+    /// The mounts that hide this machine's toolkits: an empty directory, or an unreadable file, over each.
     pub(super) fn covers(&self) -> Vec<Mount> {
-        let toolkits = self.toolkits.iter().filter(|_| self.namespaces);
-        toolkits.cloned().map(Mount::Cover).collect()
+        let cover = |path| {
+            format!(
+                "if [ -d {path} ]; then mount -t tmpfs none {path}; \
+                 else mount --bind /dev/null {path}; fi\n"
+            )
+        };
+        self.toolkits.iter().filter(|_| self.namespaces).map(cover).collect()
     }
 
     /// A command that sees no CUDA of this machine, neither by variables nor in directories.
@@ -79,7 +80,9 @@ impl Machine {
             Command::new(program)
         } else {
             let mut command = command("unshare --user --map-root-user --mount -- sh -c");
-            command.arg(script(mounts)).arg("sh").arg(program);
+            // The shell mounts, and then replaces itself by the command in its arguments.
+            let script = format!("set -e\n{}exec \"$@\"\n", mounts.concat());
+            command.arg(script).arg("sh").arg(program);
             command
         };
         command
@@ -106,27 +109,12 @@ fn without_nvcc(path: &OsStr) -> OsString {
     env::join_paths(kept).unwrap_or_default()
 }
 
-/// A shell script that mounts and then replaces itself by the command in its arguments.
-fn script(mounts: &[Mount]) -> String {
-    let mut text = String::from("set -e\n");
-    for mount in mounts {
-        match mount {
-            Mount::Cover(path) => {
-                let path = quoted(path);
-                text += &format!(
-                    "if [ -d {path} ]; then mount -t tmpfs none {path}; \
-                     else mount --bind /dev/null {path}; fi\n"
-                );
-            }
-            Mount::Overlay { lower, upper, scratch } => {
-                let [below, above, work] = [lower, upper, scratch].map(|path| path.display());
-                let option = format!("lowerdir={below},upperdir={above},workdir={work}");
-                let option = quoted(Path::new(&option));
-                text += &format!("mount -t overlay overlay -o {option} {}\n", quoted(lower));
-            }
-        }
-    }
-    text + "exec \"$@\"\n"
+/// A mount of the files of `upper` among those of `lower`.
+pub(super) fn overlay(lower: &Path, upper: &Path, scratch: &Path) -> Mount {
+    let [below, above, work] = [lower, upper, scratch].map(Path::display);
+    let option = format!("lowerdir={below},upperdir={above},workdir={work}");
+    let [option, lower] = [Path::new(&option), lower].map(quoted);
+    format!("mount -t overlay overlay -o {option} {lower}\n")
 }
 
 fn quoted(path: &Path) -> String {

@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow};
 use fs_err as fs;
 
 use super::machine::{Machine, Mount};
@@ -39,7 +39,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    fn read(file: &Path) -> anyhow::Result<Self> {
+    fn read(file: &Path) -> Result<Self> {
         let absolute = std::path::absolute(file)?;
         let include = absolute.parent().context("a file is in a directory")?.to_owned();
         let text = fs::read_to_string(file)?;
@@ -49,7 +49,7 @@ impl Header {
 
 impl Workshop {
     /// Makes the folder and takes the snapshot: what a commit of the working tree would contain.
-    pub(super) fn open(headers: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(super) fn open(headers: &[PathBuf]) -> Result<Self> {
         let root = workspace::root()?;
         let named = headers.iter().map(|file| Header::read(file));
         let mut named: Vec<Header> = named.collect::<Result<_, _>>()?;
@@ -71,7 +71,7 @@ impl Workshop {
     }
 
     /// Removes the folder, or prints its path.
-    pub(super) fn close(self, keep: bool) -> anyhow::Result<()> {
+    pub(super) fn close(self, keep: bool) -> Result<()> {
         if keep {
             eprintln!("kept: {}", self.folder.display());
             return Ok(());
@@ -91,26 +91,21 @@ impl Workshop {
     }
 
     /// An empty directory of this name.
-    pub(super) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
         let directory = self.folder.join(name);
         workspace::empty(&directory)?;
         Ok(directory)
     }
 
     /// A toolkit of this name with a `cuda.h` in the directory `below` it; returns the toolkit's root.
-    pub(super) fn toolkit(&self, name: &str, below: &str, header: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn toolkit(&self, name: &str, below: &str, header: &str) -> Result<PathBuf> {
         let root = self.directory(&format!("toolkits/{name}"))?;
         workspace::write(&root.join(below).join("cuda.h"), header)?;
         Ok(root)
     }
 
     /// A directory named `name` with a crate that has these dependencies, and no sources.
-    pub(super) fn project(
-        &self,
-        name: &str,
-        krate: &str,
-        dependencies: &str,
-    ) -> anyhow::Result<PathBuf> {
+    pub(super) fn project(&self, name: &str, krate: &str, dependencies: &str) -> Result<PathBuf> {
         let directory = self.directory(name)?;
         let package = format!("[package]\nname = '{krate}'\nversion = '0.0.0'\nedition = '2024'\n");
         let manifest = format!("{package}\n[workspace]\n\n[dependencies]\n{dependencies}");
@@ -126,17 +121,17 @@ impl Workshop {
         name: &str,
         crates: Crates,
         features: Features,
-    ) -> anyhow::Result<Consumer<'_>> {
+    ) -> Result<Consumer<'_>> {
         Consumer::write(self, name, &Source::Path(self.source()), crates, features)
     }
 
     /// The newest header; without one, a row that needs it counts as not run.
-    pub(super) fn newest_header(&self) -> anyhow::Result<&Header> {
+    pub(super) fn newest_header(&self) -> Result<&Header> {
         self.header(&self.newest, fetch::NEWEST)
     }
 
     /// A header that differs from the newest, if there are two.
-    pub(super) fn oldest_header(&self) -> anyhow::Result<&Header> {
+    pub(super) fn oldest_header(&self) -> Result<&Header> {
         self.header(&self.oldest, fetch::FLOOR)
     }
 
@@ -144,7 +139,7 @@ impl Workshop {
         &self,
         known: &'a OnceCell<Result<Header, String>>,
         release: Release,
-    ) -> anyhow::Result<&'a Header> {
+    ) -> Result<&'a Header> {
         let header = known.get_or_init(|| {
             let include = fetch::include(&self.root, release);
             let header = include.and_then(|include| Header::read(&include.join("cuda.h")));
@@ -181,7 +176,7 @@ impl Workshop {
     }
 
     /// The simulated driver's library.
-    pub(super) fn simulator(&self) -> anyhow::Result<&Path> {
+    pub(super) fn simulator(&self) -> Result<&Path> {
         if let Some(library) = self.simulator.get() {
             return Ok(library);
         }
@@ -193,7 +188,7 @@ impl Workshop {
     }
 
     /// The triple of this machine.
-    pub(super) fn host(&self) -> anyhow::Result<String> {
+    pub(super) fn host(&self) -> Result<String> {
         let text = output(self.machine.command("rustc").arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
         host.map(str::to_owned).ok_or_else(|| anyhow!("rustc does not name its host"))
@@ -201,7 +196,7 @@ impl Workshop {
 
     /// A cargo home with the user's downloads only: cargo keeps an unpacked package by its version
     /// forever, and the workspace's crates change without a new version.
-    fn cargo_home(&self) -> anyhow::Result<()> {
+    fn cargo_home(&self) -> Result<()> {
         let home = self.folder.join("cargo");
         workspace::empty(&home.join("registry/src"))?;
         let user = env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -216,7 +211,7 @@ impl Workshop {
     }
 
     /// Copies the files that git tracks or would add, and commits them.
-    fn snapshot(&self) -> anyhow::Result<String> {
+    fn snapshot(&self) -> Result<String> {
         let source = self.source();
         workspace::mirror(&self.root, &source).context("a snapshot needs git and a checkout")?;
         let git = |words: &str| {

@@ -5,7 +5,7 @@ use super::log::{Block, Log};
 use super::snapshot::{self, Segment};
 use crate::svg::Svg;
 
-const WIDTH: f64 = 1200.0;
+pub(super) const WIDTH: f64 = 1200.0;
 pub(super) const LEFT: f64 = 84.0;
 /// Right edge of the part that is to scale.
 pub(super) const RIGHT: f64 = 1010.0;
@@ -49,7 +49,7 @@ pub(crate) fn draw(
     });
     let y = list(&mut svg, AXIS, log.blocks.len(), lines.collect());
     let y = snapshot::draw(&mut svg, "segments of the cache at the peak", segments, y);
-    page(svg, y, title)
+    svg.page(WIDTH, y + ROW, title)
 }
 
 /// The heading of a picture.
@@ -58,11 +58,6 @@ pub(super) fn heading(title: &str, source: &str) -> Svg {
     svg.text(LEFT, 28.0, "title", title);
     svg.text(LEFT, 50.0, "quiet", source);
     svg
-}
-
-/// A picture that ends at `y`.
-pub(super) fn page(svg: Svg, y: f64, title: &str) -> String {
-    svg.page(WIDTH, y + ROW, title)
 }
 
 /// Lists the largest of `all` blocks from `top` on, with their sizes and colours, and returns where the

@@ -40,10 +40,6 @@ impl<'a> Report<'a> {
         Self { log, name, driver, rows }
     }
 
-    pub(crate) fn title(&self) -> String {
-        format!("Memory in use: {}", self.name)
-    }
-
     /// Levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
         self.rows.iter().map(|row| (row.allocator.clone(), row.reserved)).collect()

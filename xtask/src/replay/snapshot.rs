@@ -8,7 +8,7 @@ use cuda_core::adaptors::{self, Tracking};
 use cuda_core::{Allocator, CachingPool};
 use serde::{Deserialize, Deserializer, de};
 
-use super::picture::{LEFT, RIGHT, ROW, TOP, heading, largest, list, page, size};
+use super::picture::{LEFT, RIGHT, ROW, TOP, WIDTH, heading, largest, list, size};
 use crate::svg::Svg;
 
 /// A segment of a pool of this process, or in a snapshot.
@@ -118,11 +118,6 @@ struct Outstanding {
     thread: u64,
 }
 
-/// Whether a file is a snapshot; logs begin differently.
-pub(crate) fn is_one(text: &str) -> bool {
-    text.starts_with('{')
-}
-
 impl Snapshot {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let snapshot: Self = serde_json::from_str(text)?;
@@ -146,7 +141,7 @@ impl Snapshot {
         });
         let y = list(&mut svg, TOP - 20.0, self.outstanding.len(), lines.collect());
         let y = draw(&mut svg, "segments of pools", &self.segments, y);
-        page(svg, y, &title)
+        svg.page(WIDTH, y + ROW, &title)
     }
 }
 
@@ -169,7 +164,7 @@ mod tests {
         let json = adaptors::Snapshot::of(&*tracking).with_pool(&pool)?.to_json();
         drop(held);
 
-        assert!(is_one(&json));
+        assert!(json.starts_with('{'), "how it is told from a log");
         let svg = Snapshot::parse(&json)?.draw("memory.json");
         for part in [
             "1 MiB allocated: memory.json",

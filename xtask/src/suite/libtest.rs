@@ -4,7 +4,6 @@
 //! `test name ... ` and the verdict (a child process, a C library, a sanitizer), so the verdict may
 //! come lines later.
 
-use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Finished, Verdict};
@@ -19,9 +18,9 @@ pub(crate) struct Parser {
     /// The test that was announced and has no verdict so far.
     pub(crate) pending: Option<String>,
     /// The last lines beside libtest's own.
-    printed: VecDeque<String>,
+    pub(crate) printed: Vec<String>,
+    /// The test whose output follows: that of those that failed comes after all verdicts.
     section: Option<String>,
-    sections: HashMap<String, String>,
     summaries: usize,
     blocks: usize,
     /// When the first program or the last test began.
@@ -46,9 +45,10 @@ impl Parser {
         } else if line == "failures:" {
             self.section = None;
         } else if let Some(name) = &self.section {
-            let text = self.sections.entry(name.clone()).or_default();
-            text.push_str(line);
-            text.push('\n');
+            let test = self.finished.iter_mut().rfind(|test| test.name == *name);
+            if let Some(Finished { verdict: Verdict::Failed(output), .. }) = test {
+                output.extend([line, "\n"]);
+            }
         } else if let Some((name, rest)) = announced(line) {
             self.pending = Some(name.into());
             self.verdict(rest);
@@ -60,10 +60,8 @@ impl Parser {
     }
 
     fn keep(&mut self, line: &str) {
-        if self.printed.len() == KEPT_LINES {
-            self.printed.pop_front();
-        }
-        self.printed.push_back(line.into());
+        self.printed.push(line.into());
+        self.printed.drain(..self.printed.len().saturating_sub(KEPT_LINES));
     }
 
     /// Reads the verdict of the pending test, if `text` is one.
@@ -84,24 +82,9 @@ impl Parser {
         }
     }
 
-    /// Gives each test that failed its output, which comes after all verdicts.
-    pub(crate) fn finish(mut self) -> Self {
-        for test in &mut self.finished {
-            if let Verdict::Failed(output) = &mut test.verdict {
-                *output = self.sections.remove(&test.name).unwrap_or_default();
-            }
-        }
-        self
-    }
-
     /// Whether every `running N tests` has its `test result`.
     pub(crate) fn is_complete(&self) -> bool {
         self.blocks == self.summaries
-    }
-
-    /// The last lines beside libtest's own.
-    pub(crate) fn printed(&self) -> String {
-        Vec::from(self.printed.clone()).join("\n")
     }
 
     /// The time since the last verdict, for a test that never got one.
@@ -136,7 +119,7 @@ mod tests {
         for line in text.lines() {
             parser.line(line);
         }
-        parser.finish()
+        parser
     }
 
     #[test]
@@ -173,7 +156,7 @@ mod tests {
     fn a_process_that_died_names_the_test() {
         let output = parse("running 2 tests\ntest a ... ok\ntest b ... \nwatchdog\n");
         assert_eq!(output.pending.as_deref(), Some("b"));
-        assert_eq!(output.printed(), "\nwatchdog");
+        assert_eq!(output.printed, ["", "watchdog"]);
         assert!(!output.is_complete());
     }
 

@@ -1,10 +1,9 @@
 //! Runs one libtest program so that every test gets a result, however the process ends.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::process::Command;
 
 use super::libtest::{self, Parser};
 use super::{Case, Finished, Verdict, case};
@@ -80,20 +79,18 @@ impl Program {
             let (mut part, mut death) = (Run::default(), None);
             while !remaining.is_empty() {
                 let command = self.command(invocation, serial, &remaining);
-                let ended = follow(command, echo)?;
-                let (complete, report) = (ended.output.is_complete(), ended.report());
-                let interrupted = ended.output.pending.as_deref();
-                let is_known = interrupted.is_some_and(|name| remaining.contains(&name));
-                let mut run = ended.into_run();
+                let Ended { mut run, is_complete, interrupted, report, .. } =
+                    follow(command, echo)?;
+                let is_known = interrupted.is_some_and(|name| remaining.contains(&&*name));
                 let reported: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
                 remaining.retain(|name| !reported.contains(name));
-                if complete || (serial && !is_known) {
-                    let reason = if complete { "it reported nothing" } else { report.as_str() };
+                if is_complete || (serial && !is_known) {
+                    let reason = if is_complete { "it reported nothing" } else { report.as_str() };
                     let lost = remaining.drain(..).map(|name| Finished::lost(name, reason));
                     run.finished.extend(lost);
                 }
                 // If several tests ran at once, running them one at a time may show which one failed.
-                let is_repeated = !complete && !serial;
+                let is_repeated = !is_complete && !serial;
                 if is_repeated || run.finished.iter().any(Finished::has_failed) {
                     run.complaint = None;
                 }
@@ -135,36 +132,16 @@ impl Program {
 
 /// A process that has ended.
 pub(crate) struct Ended {
-    pub(crate) status: ExitStatus,
-    pub(crate) output: Parser,
-    /// The end of its error output.
-    pub(crate) errors: String,
-    /// What tests reported there beside their verdicts.
-    pub(crate) notes: Vec<String>,
-    /// Time since the last verdict.
-    pub(crate) unfinished: Duration,
-}
-
-impl Ended {
-    /// Its status and the end of its output.
-    pub(crate) fn report(&self) -> String {
-        let (status, printed) = (self.status, self.output.printed());
-        let status = format!("the process ended: {status}");
-        let parts = [&status, &printed, &self.errors].map(|part| part.trim_end());
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        parts.collect::<Vec<_>>().join("\n")
-    }
-
     /// The results of its tests: the one that was running when the process died has failed.
-    pub(crate) fn into_run(self) -> Run {
-        let (report, is_whole) =
-            (self.report(), self.status.success() && self.output.is_complete());
-        let mut finished = self.output.finished;
-        let lost = self.output.pending.map(|name| Finished::lost(name, &report));
-        finished.extend(lost.map(|test| Finished { time: self.unfinished, ..test }));
-        let is_unexplained = !is_whole && !finished.iter().any(Finished::has_failed);
-        Run { finished, complaint: is_unexplained.then_some(report), notes: self.notes }
-    }
+    pub(crate) run: Run,
+    /// Whether each block of tests came to its end.
+    is_complete: bool,
+    /// Whether it also succeeded.
+    pub(crate) is_whole: bool,
+    /// The test that was running when it died.
+    interrupted: Option<String>,
+    /// Its status and the end of its output.
+    report: String,
 }
 
 /// Runs `command`, reads its output as libtest's and passes every line on as it comes.
@@ -175,23 +152,29 @@ pub(crate) fn follow(command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Re
         echo(line);
     };
     let (status, (errors, notes)) = process::follow(command, FOREVER, take, tail)?;
-    let unfinished = parser.since_last();
-    Ok(Ended { status, output: parser.finish(), errors, notes, unfinished })
+    let (time, is_complete) = (parser.since_last(), parser.is_complete());
+    let is_whole = status.success() && is_complete;
+    let Parser { mut finished, pending: interrupted, printed, .. } = parser;
+    let parts = [format!("the process ended: {status}"), printed.join("\n"), errors];
+    let parts = parts.iter().map(|part| part.trim_end()).filter(|part| !part.is_empty());
+    let report = parts.collect::<Vec<_>>().join("\n");
+    let lost = interrupted.as_deref().map(|name| Finished::lost(name, &report));
+    finished.extend(lost.map(|test| Finished { time, ..test }));
+    let is_unexplained = !is_whole && !finished.iter().any(Finished::has_failed);
+    let run = Run { finished, complaint: is_unexplained.then(|| report.clone()), notes };
+    Ok(Ended { run, is_complete, is_whole, interrupted, report })
 }
 
 /// Passes error output on, and keeps its end and all reports of tests.
 fn tail(lines: &mut dyn Iterator<Item = String>) -> (String, Vec<String>) {
-    let mut kept = VecDeque::new();
-    let mut notes = Vec::new();
+    let (mut kept, mut notes) = (Vec::new(), Vec::new());
     for line in lines {
         eprintln!("{line}");
         notes.extend(case::note(&line));
-        if kept.len() == QUOTED_LINES {
-            kept.pop_front();
-        }
-        kept.push_back(line);
+        kept.push(line);
+        kept.drain(..kept.len().saturating_sub(QUOTED_LINES));
     }
-    (Vec::from(kept).join("\n"), notes)
+    (kept.join("\n"), notes)
 }
 
 #[cfg(all(test, unix))]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Case, Program, Run, Verdict};
+use super::{Case, Run, Verdict};
 use crate::Outcome;
 use crate::table::Table;
 
@@ -59,23 +59,6 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
-    }
-
-    /// The names of a program's tests that this row has; the others are left out for the reason given.
-    pub(crate) fn choose<'a>(
-        &mut self,
-        program: &Program,
-        cases: &'a [Case],
-        reason: impl Fn(&Case) -> Option<String>,
-    ) -> Vec<&'a str> {
-        let mut names = Vec::new();
-        for case in cases {
-            match reason(case) {
-                None => names.push(case.name.as_str()),
-                Some(reason) => self.leave_out(&program.suite, &case.title, &reason),
-            }
-        }
-        names
     }
 
     /// Adds the results of tests of a suite.
@@ -180,17 +163,6 @@ impl Report {
         self.rows.iter().map(count).sum()
     }
 
-    /// Names of what did not run, by reason: once each, since several rows may leave out the same test.
-    fn reasons(&self) -> BTreeMap<&str, BTreeSet<String>> {
-        let mut reasons = BTreeMap::<_, BTreeSet<_>>::new();
-        let rows = self.rows.iter().chain([&self.beside]);
-        for LeftOut { suite, test, reason } in rows.flat_map(|row| &row.left_out) {
-            let tests = reasons.entry(reason.as_str()).or_default();
-            tests.insert(format!("{suite}: {test}"));
-        }
-        reasons
-    }
-
     /// The failures, a line per row, what did not run, and a line of counts.
     pub(crate) fn text(&self, elapsed: Duration) -> String {
         let mut text = String::new();
@@ -217,7 +189,12 @@ impl Report {
             text.extend(row.notes.iter().map(|note| format!("noted: {}: {note}\n", row.name)));
         }
         text.extend(self.beside.notes.iter().map(|note| format!("{note}\n")));
-        let reasons = self.reasons();
+        // Names by reason: once each, since several rows may leave out the same test.
+        let mut reasons = BTreeMap::<_, BTreeSet<_>>::new();
+        let rows = self.rows.iter().chain([&self.beside]);
+        for LeftOut { suite, test, reason } in rows.flat_map(|row| &row.left_out) {
+            reasons.entry(reason).or_default().insert(format!("{suite}: {test}"));
+        }
         for (reason, tests) in &reasons {
             text += &format!("not run, {} of them: {reason}\n", tests.len());
             text.extend(tests.iter().take(NAMES_A_REASON).map(|test| format!("    {test}\n")));

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+
+use fs_err as fs;
 
 use super::{Case, Invocation, Program, Row, Tag};
 use crate::Refusal;
@@ -125,7 +126,16 @@ impl Setting {
             Variant::Memcheck => memcheck().ok_or_else(|| Refusal(why.to_owned()))?,
             _ => Vec::new(),
         };
-        Ok(Invocation { wrapper, environment: self.environment(target), of_gpu: true })
+        let mut environment = vec![match self.variant.is_simulated() {
+            true => ("CUDA_TESTS_SIM", self.devices.to_string()),
+            false => ("CUDA_VISIBLE_DEVICES", visible(self.devices)),
+        }];
+        environment.extend(self.variant.describe().1);
+        if let Some(Libraries { runtime, device_runtime, .. }) = target.libraries() {
+            environment.extend(runtime.iter().map(|library| (RUNTIME, library.path.clone())));
+            environment.extend(device_runtime.iter().map(|path| (DEVICE_RUNTIME, path.clone())));
+        }
+        Ok(Invocation { wrapper, environment, of_gpu: true })
     }
 
     /// How to run a program's tests with it, and their names; the row leaves out the others.
@@ -137,7 +147,14 @@ impl Setting {
         target: &Target,
     ) -> Result<(Invocation, Vec<&'a str>), Refusal> {
         let invocation = self.invocation(target)?;
-        Ok((invocation, row.choose(program, cases, |case| self.leaves_out(case, target))))
+        let mut names = Vec::new();
+        for case in cases {
+            match self.leaves_out(case, target) {
+                None => names.push(case.name.as_str()),
+                Some(reason) => row.leave_out(&program.suite, &case.title, &reason),
+            }
+        }
+        Ok((invocation, names))
     }
 
     /// Why a test is not run, if so.
@@ -158,20 +175,6 @@ impl Setting {
             Some(format!("{}: {reason}", tag.name()))
         })
     }
-
-    fn environment(&self, target: &Target) -> Vec<(&'static str, String)> {
-        let devices = match self.variant.is_simulated() {
-            true => ("CUDA_TESTS_SIM", self.devices.to_string()),
-            false => ("CUDA_VISIBLE_DEVICES", visible(self.devices)),
-        };
-        let mut variables = vec![devices];
-        variables.extend(self.variant.describe().1);
-        if let Some(Libraries { runtime, device_runtime, .. }) = target.libraries() {
-            variables.extend(runtime.iter().map(|library| (RUNTIME, library.path.clone())));
-            variables.extend(device_runtime.iter().map(|path| (DEVICE_RUNTIME, path.clone())));
-        }
-        variables
-    }
 }
 
 /// The symbols that drivers later than the oldest have.
@@ -184,23 +187,16 @@ fn newer_symbols() -> Vec<&'static str> {
 /// The words before a program that run it under memcheck. Tests provoke driver errors on purpose, so API
 /// errors are not reported; and a test without driver calls has passed, not failed to start.
 fn memcheck() -> Option<Vec<OsString>> {
+    let on_path = env::var_os("PATH").unwrap_or_default();
+    let local = fs::read_dir("/usr/local").into_iter().flatten().flatten();
+    let toolkits = local.filter(|it| it.file_name().to_string_lossy().starts_with("cuda"));
+    let of_toolkits = toolkits.map(|toolkit| toolkit.path().join("bin"));
+    let mut programs =
+        env::split_paths(&on_path).chain(of_toolkits).map(|bin| bin.join("compute-sanitizer"));
+    let program = programs.find(|path| path.is_file())?;
     let options = "--tool memcheck --report-api-errors no --require-cuda-init no --error-exitcode";
     let options = options.split(' ').chain([SANITIZER_EXIT_CODE]);
-    let program = sanitizer()?.into_os_string();
-    Some([program].into_iter().chain(options.map(OsString::from)).collect())
-}
-
-fn sanitizer() -> Option<PathBuf> {
-    let on_path = env::var_os("PATH").unwrap_or_default();
-    let mut directories: Vec<PathBuf> = env::split_paths(&on_path).collect();
-    if let Ok(entries) = Path::new("/usr/local").read_dir() {
-        let entries = entries.flatten();
-        let toolkits =
-            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("cuda"));
-        directories.extend(toolkits.map(|toolkit| toolkit.path().join("bin")));
-    }
-    let programs = directories.iter().map(|bin| bin.join("compute-sanitizer"));
-    programs.into_iter().find(|path| path.is_file())
+    Some([program.into()].into_iter().chain(options.map(OsString::from)).collect())
 }
 
 #[cfg(test)]

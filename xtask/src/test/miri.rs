@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use super::depth::Depth;
 use crate::Outcome;
 use crate::process::{cargo_of, require};
-use crate::suite::process::follow;
+use crate::suite::process::{Ended, follow};
 use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};
 use crate::{queue, workspace};
 use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
@@ -99,9 +99,7 @@ pub(crate) fn run(
         (part, ended)
     };
     for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
-        let ended = ended?;
-        let is_whole = ended.status.success() && ended.output.is_complete();
-        let mut run = ended.into_run();
+        let Ended { mut run, is_whole, .. } = ended?;
         let row = report.row(&part.suite.label());
         for name in part.account(&mut run, is_whole) {
             let reason = "not compiled for an interpreter: cfg(not(miri))";

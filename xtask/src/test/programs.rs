@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-#[cfg(test)]
-use fs_err as fs;
 
 use crate::cargo::Built;
 use crate::process::{Record, follow, python, succeeds};
@@ -78,17 +76,12 @@ pub(crate) fn on_gpus(
         let take = |line: &str| printed.extend([line, "\n"]);
         let ended = follow(command, PATIENCE, take, |lines| lines.collect::<Vec<_>>().join("\n"));
         let (word, verdict) = match ended {
-            Ok((status, errors)) => {
-                let (stdout, stderr) = (printed.into_bytes(), errors.into_bytes());
-                let output = Output { status, stdout, stderr };
-                note_parts(&output, (EXAMPLES, name), row);
-                verdict(EXAMPLES, &output, None, "")
-            }
+            Ok((status, errors)) => verdict(EXAMPLES, status, [&printed, &errors], None, ""),
             Err(why) => ("FAILED", Verdict::Failed(format!("{why:#}\n{printed}"))),
         };
         // Standard output may be the report's.
         eprintln!("{EXAMPLES} {name} ... {word}");
-        add(row, (EXAMPLES, name), verdict, started);
+        add(row, (EXAMPLES, name), &printed, verdict, started);
     }
 }
 
@@ -130,49 +123,52 @@ fn run(
         .env("CUDA_SIM_REPORT", &record.0)
         .output()
         .with_context(|| name.to_owned())?;
-    let (word, verdict) = verdict(suite, &output, Some(&record.read()), prints);
+    let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    let texts = [&*printed, &*errors];
+    let (word, verdict) = verdict(suite, output.status, texts, Some(&record.read()), prints);
     println!("{suite} {name} ... {word}");
     let row = report.row(&format!("{suite}, simulated"));
-    note_parts(&output, (suite, name), row);
-    add(row, (suite, name), verdict, started);
+    add(row, (suite, name), &printed, verdict, started);
     Ok(())
 }
 
-fn add(row: &mut Row, (suite, name): (&str, &str), verdict: Verdict, started: Instant) {
-    let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
-    row.add(suite, Run { finished: vec![finished], ..Run::default() });
-}
-
-/// Notes the parts of itself that a program says it left out.
-fn note_parts(output: &Output, (suite, name): (&str, &str), row: &mut Row) {
-    for said in String::from_utf8_lossy(&output.stdout).lines() {
+/// Adds the result, and the parts of itself that a program says it left out.
+fn add(
+    row: &mut Row,
+    (suite, name): (&str, &str),
+    printed: &str,
+    verdict: Verdict,
+    started: Instant,
+) {
+    for said in printed.lines() {
         if let Some((part, why)) = said.strip_prefix(LEFT_OUT).and_then(|it| it.split_once(": ")) {
             row.leave_out(suite, &format!("{name}, {part}"), why);
         }
     }
+    let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
+    row.add(suite, Run { finished: vec![finished], ..Run::default() });
 }
 
 /// The result, in a word and for the report. `simulated` is the simulated driver's report, if that ran.
 fn verdict(
     suite: &str,
-    output: &Output,
+    status: ExitStatus,
+    [printed, errors]: [&str; 2],
     simulated: Option<&str>,
     prints: &str,
 ) -> (&'static str, Verdict) {
-    let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     let found_none = |it: &str| it.lines().next().is_some_and(|it| it.contains("no violation"));
     let clean = simulated.is_none_or(found_none);
-    match output.status.code() {
+    match status.code() {
         Some(0) if clean && printed.contains(prints) => ("ok", Verdict::Passed),
         Some(COULD_NOT_RUN) if clean && suite == EXAMPLES => {
             let place = if simulated.is_some() { "on the simulated driver " } else { "" };
-            let reason = format!("{place}{}", lacking(&errors));
+            let reason = format!("{place}{}", lacking(errors));
             ("could not run", Verdict::Ignored(reason))
         }
         _ => {
             let simulated = simulated.unwrap_or_default();
-            let text = format!("{}\n{printed}\n{errors}\n{simulated}", output.status);
-            ("FAILED", Verdict::Failed(text))
+            ("FAILED", Verdict::Failed(format!("{status}\n{printed}\n{errors}\n{simulated}")))
         }
     }
 }
@@ -186,6 +182,8 @@ fn lacking(errors: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use std::env;
+
+    use fs_err as fs;
 
     use super::*;
 

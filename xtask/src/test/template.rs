@@ -1,6 +1,6 @@
 //! The crate that users copy, `docs/template`, as a cargo project of its own on the simulated driver.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use fs_err as fs;
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::R
         .env_remove("CUDA_SYS_LIBRARY")
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("CUDA_SIM_REPORT", &record.0);
-    let mut run = follow(command, &mut super::show).context(NAME)?.into_run();
+    let mut run = follow(command, &mut super::show).context(NAME)?.run;
     if run.complaint.is_none() && !run.finished.iter().any(Finished::has_failed) {
         run.complaint = complaint(&run, &record.read());
     }
@@ -55,17 +55,11 @@ fn copy_template(root: &Path, library: &Path, copy: &Path) -> anyhow::Result<()>
     workspace::mirror(&root.join(NAME), copy)?;
     // The same versions, so that nothing has to be downloaded.
     fs::copy(root.join("Cargo.lock"), copy.join("Cargo.lock"))?;
-    replace(copy, ".cargo/config.toml", &format!("{LIBRARY:?}"), &format!("{library:?}"))?;
+    let (from, to) = (format!("{LIBRARY:?}"), format!("{library:?}"));
+    workspace::replace(&copy.join(".cargo/config.toml"), &from, &to)?;
     for path in ["cuda-core", "tests/driver-sim"] {
         let here = format!("{:?}", root.join(path));
-        replace(copy, "Cargo.toml", &format!("\"../../{path}\""), &here)?;
+        workspace::replace(&copy.join("Cargo.toml"), &format!("\"../../{path}\""), &here)?;
     }
     Ok(())
-}
-
-fn replace(copy: &Path, file: &str, text: &str, by: &str) -> anyhow::Result<()> {
-    let file = copy.join(file);
-    let old = fs::read_to_string(&file)?;
-    ensure!(old.contains(text), "{}: no {text}", file.display());
-    Ok(fs::write(&file, old.replace(text, by))?)
 }

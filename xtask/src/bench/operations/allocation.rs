@@ -42,8 +42,7 @@ fn raw_pair(stream: CUstream) -> CUresult {
     // SAFETY: the pointer is valid for a write; the caller keeps the stream.
     let allocated = unsafe { sys::cuMemAllocAsync(&mut address, BLOCK, stream) };
     // SAFETY: allocated on the same stream, freed once.
-    let freed = unsafe { sys::cuMemFreeAsync(address, stream) };
-    first_error([allocated, freed])
+    first_error([allocated, unsafe { sys::cuMemFreeAsync(address, stream) }])
 }
 
 fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {

@@ -119,21 +119,18 @@ const SUM: c_int = 0;
 
 impl RawCalls {
     /// Those of the library that `cuda-core` has found.
+    #[expect(clippy::missing_transmute_annotations, reason = "the fields' types")]
     pub(super) fn find(simulated: bool) -> anyhow::Result<Self> {
-        if simulated {
-            return Self::of(cuda_sim::symbol);
-        }
         let name = env::var_os("CUDA_CORE_NCCL").filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| OsString::from("libnccl.so.2"));
         // SAFETY: NCCL's initialisers only set it up; `cuda-core` has loaded it already.
-        let library = unsafe { os::Library::open(&name) }.map_err(anyhow::Error::msg)?;
-        Self::of(|name| library.symbol(name))
-    }
-
-    #[expect(clippy::missing_transmute_annotations, reason = "the fields' types")]
-    fn of(symbol: impl Fn(&CStr) -> *const c_void) -> anyhow::Result<Self> {
+        let open = || unsafe { os::Library::open(&name) }.map_err(anyhow::Error::msg);
+        let library = if simulated { None } else { Some(open()?) };
         let find = |name: &CStr| {
-            let address = symbol(name);
+            let address = match &library {
+                Some(library) => library.symbol(name),
+                None => cuda_sim::symbol(name),
+            };
             ensure!(!address.is_null(), "NCCL lacks {name:?}");
             Ok(address)
         };

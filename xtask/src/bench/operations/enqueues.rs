@@ -105,14 +105,11 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
 /// Copies of pageable memory.
 pub(super) fn pageable() -> Vec<Operation> {
     let why = "the driver handles pageable memory in its own way";
+    let upload = |fixture: &_| enqueue(fixture, Ends::pageable(fixture, SMALL)?, Direction::Up);
     vec![
-        Operation::new("upload 4 KiB, borrowed slice", upload_slice).without_goal(why),
+        Operation::new("upload 4 KiB, borrowed slice", upload).without_goal(why),
         Operation::new("download 4 KiB, borrowed slice", download_slice).without_goal(why),
     ]
-}
-
-fn upload_slice(fixture: &Fixture) -> anyhow::Result<Measured> {
-    enqueue(fixture, Ends::pageable(fixture, SMALL)?, Direction::Up)
 }
 
 /// Both ways wait.

@@ -50,18 +50,16 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// Measured in fresh processes, in which no context exists yet.
+/// The creation of primary contexts: the library uses one thread per device, the raw calls create them one
+/// after the other. Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
     let name = format!("contexts of {size} devices, at once");
-    Operation::fresh(name, move |_, _, side| create(size, side)).gpus(size)
-}
-
-/// Nanoseconds to create primary contexts: the library uses one thread per device, the raw calls
-/// create them one after the other.
-fn create(size: u32, side: Side) -> anyhow::Result<f64> {
-    let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
-    match side {
-        Side::Ours => once(|| Ok(Device::contexts(devices).map(drop)?)),
-        Side::Raw => once(|| devices.into_iter().try_for_each(retain)),
-    }
+    let create = move |_, _, side| {
+        let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
+        match side {
+            Side::Ours => once(|| Ok(Device::contexts(devices).map(drop)?)),
+            Side::Raw => once(|| devices.into_iter().try_for_each(retain)),
+        }
+    };
+    Operation::fresh(name, create).gpus(size)
 }

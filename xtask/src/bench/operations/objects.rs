@@ -93,8 +93,7 @@ fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
         // SAFETY: the pointer is valid for a write; the fixture's context is current.
         let created = unsafe { sys::cuEventCreate(&mut event, 2) };
         // SAFETY: the event is live and destroyed once.
-        let destroyed = unsafe { sys::cuEventDestroy_v2(event) };
-        first_error([created, destroyed])
+        first_error([created, unsafe { sys::cuEventDestroy_v2(event) }])
     })
 }
 
@@ -105,7 +104,6 @@ fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
         // SAFETY: the pointer is valid for a write; the fixture's context is current.
         let created = unsafe { sys::cuStreamCreateWithPriority(&mut stream, 1, 0) };
         // SAFETY: the stream is live and destroyed once.
-        let destroyed = unsafe { sys::cuStreamDestroy_v2(stream) };
-        first_error([created, destroyed])
+        first_error([created, unsafe { sys::cuStreamDestroy_v2(stream) }])
     })
 }

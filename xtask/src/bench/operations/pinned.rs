@@ -9,7 +9,7 @@ use cuda_sys as sys;
 
 use super::{SMALL, TRANSFERS};
 use crate::bench::ends::{Direction, Ends, RawEnds};
-use crate::bench::measure::{each_of, median, once};
+use crate::bench::measure::{each_of, median_of, once};
 use crate::bench::raw::check;
 use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation, Unit};
@@ -65,16 +65,11 @@ fn cached(fixture: &Fixture) -> Result<Measured> {
     const MEBIBYTE: usize = 1 << 20;
     const BATCH: usize = 1000;
     let effort = fixture.effort;
-    let (mut ours, mut raw) = (Vec::new(), Vec::new());
-    for _ in 0..effort.batches {
-        let reuse = || PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE).map(drop);
-        ours.push(each_of(BATCH, reuse)?);
-    }
-    for _ in 0..effort.at_most(15).batches {
-        // With its drop.
-        raw.push(once(|| Raw::new(MEBIBYTE).map(drop))?);
-    }
-    Ok(Measured::new(Unit::Nanoseconds, median(&ours), Some(median(&raw))))
+    let reuse = || PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE).map(drop);
+    let ours = median_of(effort.batches, || each_of(BATCH, reuse))?;
+    // With its drop.
+    let raw = median_of(effort.at_most(15).batches, || once(|| Raw::new(MEBIBYTE).map(drop)))?;
+    Ok(Measured::new(Unit::Nanoseconds, ours, Some(raw)))
 }
 
 fn upload(fixture: &Fixture) -> Result<Measured> {

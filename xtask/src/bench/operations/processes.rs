@@ -8,7 +8,7 @@ use cuda_core::Device;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Reduction, UniqueId};
 
 use super::collectives::{RANKS, Raw, RawCalls};
-use crate::bench::measure::{median, once};
+use crate::bench::measure::{median_of, once};
 use crate::bench::raw::check;
 use crate::bench::run::Side;
 use crate::bench::{Effort, Goal, Operation};
@@ -51,8 +51,8 @@ fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
 
 /// The median time of a call, after some that are not counted; all ranks make as many.
 fn timed(mut reduce: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let times = (0..25).map(|_| once(&mut reduce)).collect::<Result<Vec<_>, _>>()?;
-    Ok(median(&times[5..]))
+    (0..5).try_for_each(|_| reduce())?;
+    median_of(20, || once(&mut reduce))
 }
 
 fn time(rank: usize, id: &UniqueId, side: Side) -> anyhow::Result<f64> {

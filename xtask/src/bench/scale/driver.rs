@@ -31,22 +31,10 @@ pub(super) fn install() -> anyhow::Result<()> {
 
 fn function(name: &CStr) -> *const c_void {
     match name.to_bytes() {
-        b"cuDriverGetVersion" => version as _,
-        b"cuDeviceGetCount" => device_count as _,
-        b"cuDeviceGet" => device as _,
-        b"cuDeviceGetName" => device_name as _,
-        b"cuDeviceGetAttribute" => attribute as _,
-        b"cuDevicePrimaryCtxRetain" => retain as _,
-        b"cuCtxGetCurrent" => current as _,
         b"cuCtxSetCurrent" => set_current as _,
-        b"cuStreamCreateWithPriority" => create_stream as _,
-        b"cuEventCreate" => create_event as _,
         b"cuEventQuery" | b"cuStreamQuery" => query as _,
-        b"cuMemAlloc_v2" => allocate as _,
-        b"cuDeviceTotalMem_v2" => total_memory as _,
-        b"cuMemHostAlloc" => allocate_on_host as _,
         b"cuPointerGetAttribute" => refuse as _,
-        _ => succeed as *const c_void,
+        name => answer(name).unwrap_or(succeed as _),
     }
 }
 
@@ -60,29 +48,38 @@ extern "C" fn refuse() -> CUresult {
 
 /// Functions that only write one output: the first argument.
 macro_rules! answers {
-    ($($name:ident($to:ty $(, $rest:tt: $of:ty)*) = $value:expr;)*) => {$(
-        unsafe extern "C" fn $name(to: *mut $to $(, $rest: $of)*) -> CUresult {
-            let value = $value;
-            // SAFETY: the caller passes the output that CUDA's reference demands.
-            unsafe { to.write(value) };
-            CUDA_SUCCESS
+    ($($call:literal($to:ty $(, $rest:tt: $of:ty)*) = $value:expr;)*) => {
+        fn answer(name: &[u8]) -> Option<*const c_void> {
+            match name {
+                $($call => {
+                    unsafe extern "C" fn answer(to: *mut $to $(, $rest: $of)*) -> CUresult {
+                        let value = $value;
+                        // SAFETY: the caller passes the output that CUDA's reference demands.
+                        unsafe { to.write(value) };
+                        CUDA_SUCCESS
+                    }
+                    Some(answer as _)
+                })*
+                _ => None,
+            }
         }
-    )*};
+    };
 }
 
 answers! {
-    version(c_int) = 13_000;
-    device_count(c_int) = 1;
-    device(c_int, _: c_int) = 0;
-    device_name(c_char, _: c_int, _: c_int) = 0;
-    attribute(c_int, _: c_int, _: c_int) = 1;
-    retain(usize, _: c_int) = 0x1000;
-    current(usize) = CURRENT.get();
-    create_stream(usize, _: c_uint, _: c_int) = HANDLES.fetch_add(64, Relaxed);
-    create_event(usize, _: c_uint) = HANDLES.fetch_add(64, Relaxed);
-    allocate(u64, bytes: usize) = MEMORY.fetch_add(bytes.next_multiple_of(2 << 20) as u64, Relaxed);
-    total_memory(usize, _: c_int) = 1 << 40;
-    allocate_on_host(*mut u8, bytes: usize, _: c_uint) = host_memory(bytes);
+    b"cuDriverGetVersion"(c_int) = 13_000;
+    b"cuDeviceGetCount"(c_int) = 1;
+    b"cuDeviceGet"(c_int, _: c_int) = 0;
+    b"cuDeviceGetName"(c_char, _: c_int, _: c_int) = 0;
+    b"cuDeviceGetAttribute"(c_int, _: c_int, _: c_int) = 1;
+    b"cuDeviceTotalMem_v2"(usize, _: c_int) = 1 << 40;
+    b"cuDevicePrimaryCtxRetain"(usize, _: c_int) = 0x1000;
+    b"cuCtxGetCurrent"(usize) = CURRENT.get();
+    b"cuStreamCreateWithPriority"(usize, _: c_uint, _: c_int) = HANDLES.fetch_add(64, Relaxed);
+    b"cuEventCreate"(usize, _: c_uint) = HANDLES.fetch_add(64, Relaxed);
+    b"cuMemAlloc_v2"(u64, bytes: usize) =
+        MEMORY.fetch_add(bytes.next_multiple_of(2 << 20) as u64, Relaxed);
+    b"cuMemHostAlloc"(*mut u8, bytes: usize, _: c_uint) = host_memory(bytes);
 }
 
 extern "C" fn set_current(context: usize) -> CUresult {
@@ -91,10 +88,7 @@ extern "C" fn set_current(context: usize) -> CUresult {
 }
 
 extern "C" fn query(_: usize) -> CUresult {
-    match PENDING.load(Relaxed) {
-        true => CUDA_ERROR_NOT_READY,
-        false => CUDA_SUCCESS,
-    }
+    if PENDING.load(Relaxed) { CUDA_ERROR_NOT_READY } else { CUDA_SUCCESS }
 }
 
 /// Never freed: the process ends soon.

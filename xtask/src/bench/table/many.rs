@@ -25,6 +25,7 @@ fn cells(row: &Row) -> Option<[String; 7]> {
     let measured = row.measured()?;
     let many = measured.many?;
     let (singles, limit) = (many.singles, many.links.map(|links| links.limit));
+    let gigabytes = |rate| Unit::Gigabytes.show(rate);
     let show = |rate: Option<f64>| rate.map(gigabytes).unwrap_or_default();
     let percent = |of| format!("{:.1} %", 100.0 * measured.ours / of);
     let share = |of: Option<f64>| of.map(percent).unwrap_or_default();
@@ -43,14 +44,11 @@ fn cells(row: &Row) -> Option<[String; 7]> {
 fn pair(report: &Report) -> Option<String> {
     let many = report.rows.iter().filter_map(|row| row.measured()?.many);
     let links = many.filter_map(|many| many.links).reduce(Links::best)?;
-    let [one_way, both_ways] = [links.one_way, links.both_ways].map(gigabytes);
+    let [one_way, both_ways] =
+        [links.one_way, links.both_ways].map(|rate| Unit::Gigabytes.show(rate));
     Some(format!(
         "one pair of devices alone: up to {one_way} one way, {both_ways} both ways at once\n"
     ))
-}
-
-fn gigabytes(rate: f64) -> String {
-    Unit::Gigabytes.show(rate)
 }
 
 #[cfg(test)]

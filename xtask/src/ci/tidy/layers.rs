@@ -109,16 +109,12 @@ pub(super) fn without_tests(mut code: String) -> String {
 
 /// Bytes of the block in braces that `code` begins with.
 fn block(code: &str) -> usize {
-    let mut depth = 0_usize;
-    for (at, c) in code.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 1 => return at + 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-    }
-    code.len()
+    let mut depth = 0;
+    let end = code.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '{') - i32::from(*c == '}');
+        depth == 0
+    });
+    end.map_or(code.len(), |(at, _)| at + 1)
 }
 
 /// The modules that the code declares and does not contain.

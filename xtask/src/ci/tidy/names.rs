@@ -29,11 +29,8 @@ pub(super) fn complaints(files: &Files) -> Vec<String> {
 fn declared(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let keyword = words.find(|word| !word.starts_with("pub") && *word != "unsafe")?;
-    let declares = match keyword {
-        "struct" | "enum" | "trait" | "union" => true,
-        "type" => !line.starts_with(' '),
-        _ => false,
-    };
+    let is_own = keyword == "type" && !line.starts_with(' ');
+    let declares = is_own || ["struct", "enum", "trait", "union"].contains(&keyword);
     let name = words.next().filter(|_| declares).map(word)?;
     (!name.is_empty()).then_some(name)
 }

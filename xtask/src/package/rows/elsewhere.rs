@@ -130,7 +130,7 @@ impl Elsewhere {
             command.args(left_out.flat_map(|(tests, _)| ["--skip", tests]));
             command.env("CUDA_TESTS_SIM", "4").env("CUDA_TESTS_WATCHDOG", "300");
         }
-        let run = follow(command, &mut |_| {})?.into_run();
+        let run = follow(command, &mut |_| {})?.run;
         if let Some(complaint) = run.complaint {
             bail!("{}: {complaint}", program.suite);
         }

@@ -1,12 +1,11 @@
 //! Beside other packages, editors and shells.
 
 use anyhow::ensure;
-use fs_err as fs;
 
 use crate::cargo::Built;
 use crate::package::consumer::{Variables, expect};
 use crate::package::{Crates, Features, Workshop};
-use crate::workspace::write;
+use crate::workspace::{replace, write};
 
 /// A package that links `cuda`, as RustaCUDA's does, in the same graph.
 pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
@@ -18,8 +17,7 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     write(&neighbour.join("build.rs"), "fn main() {}\n")?;
     write(&neighbour.join("src/lib.rs"), "")?;
     let manifest = consumer.directory.join("Cargo.toml");
-    let text = fs::read_to_string(&manifest)? + "\n[dependencies.neighbour]\npath = 'neighbour'\n";
-    fs::write(&manifest, text)?;
+    replace(&manifest, "[dependencies]\n", "[dependencies]\nneighbour.path = 'neighbour'\n")?;
     let built = consumer.build(&[])?;
     consumer.run(&built)?;
     Ok("in one graph with a package that links `cuda`".to_owned())

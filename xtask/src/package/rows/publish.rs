@@ -6,7 +6,7 @@ use fs_err as fs;
 use super::consume::build_and_run;
 use crate::package::{Source, Workshop};
 use crate::process::output;
-use crate::workspace::mirror;
+use crate::workspace::{mirror, replace};
 
 /// The size limit of crates.io.
 const LIMIT: u64 = 10 << 20;
@@ -26,10 +26,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     let source = workshop.directory("publishable")?;
     mirror(&workshop.source(), &source)?;
     for krate in ["cuda-sys", "cuda-core"] {
-        let manifest = source.join(krate).join("Cargo.toml");
-        let text = fs::read_to_string(&manifest)?;
-        ensure!(text.contains(PRIVATE), "{krate} can be published");
-        fs::write(&manifest, text.replace(PRIVATE, ""))?;
+        replace(&source.join(krate).join("Cargo.toml"), PRIVATE, "")?;
     }
     output(&mut workshop.cargo(&source, "fetch --locked"))?;
     // Everything is downloaded, so crates.io is not needed.

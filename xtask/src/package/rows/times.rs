@@ -24,28 +24,26 @@ pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
 }
 
 pub(super) fn with_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
-    let (times, _) = measure(workshop, &own_dependency(workshop, true), 1)?;
-    Ok(times)
+    Ok(measure(workshop, &own_dependency(workshop, true), 1)?.0)
 }
 
 /// Measured like `cuda-core`: the driver API, loaded at run time. A CUDA version must be selected.
 pub(super) fn cudarc(workshop: &Workshop) -> anyhow::Result<String> {
     let dependency = "cudarc = { version = '=0.19.10', default-features = false, \
         features = ['std', 'driver', 'dynamic-loading', 'cuda-13000'] }";
-    let (times, _) = measure(workshop, dependency, 2)?;
-    Ok(times)
+    Ok(measure(workshop, dependency, 2)?.0)
 }
 
 /// It builds only with a whole toolkit, such as one that contains the file of `--header`.
 pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
-    let (times, _) = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
+    let measured = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
         let text = format!("{error:#}");
         // The message of its build script, rather than cargo's.
         let said = text.split_once("--- stderr").map_or(&*text, |(_, said)| said);
         let said: Vec<&str> = said.split_whitespace().collect();
         refuse(format!("it does not build here: {}", said.join(" ")))
-    })?;
-    Ok(times)
+    });
+    Ok(measured?.0)
 }
 
 fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
