@@ -124,8 +124,9 @@ impl<'a> Group<'a> {
     }
 
     #[inline]
-    pub(super) fn enqueue(mut self) -> Result<()> {
-        if let Some(error) = self.refused {
+    // By reference: a group is larger than a kibibyte.
+    pub(super) fn enqueue(&mut self) -> Result<()> {
+        if let Some(error) = self.refused.take() {
             return Err(error);
         }
         let enqueued = enqueue_together(self.calls.as_mut_slice());

@@ -316,9 +316,10 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
                 let (source, destination) = (source.into(), destination.into());
                 same_len(SEND, source.len(), destination.len())?;
                 let before = calls.as_slice().len();
-                ranks.describe((SEND, from), streams, calls, |rank| rank.send(source, to))?;
-                ranks
-                    .describe((SEND, to), streams, calls, |rank| rank.receive(destination, from))?;
+                within(SEND, "rank", from, ranks.len())?;
+                ranks.describe(from, streams, calls, |rank| rank.send(source, to))?;
+                within(SEND, "rank", to, ranks.len())?;
+                ranks.describe(to, streams, calls, |rank| rank.receive(destination, from))?;
                 match &calls.as_slice()[before..] {
                     [sent, received] if sent.registered[0] != received.registered[1] => {
                         Err(Error::invalid(SEND, PARTLY_REGISTERED))
@@ -376,7 +377,7 @@ impl Ranks {
         for rank in 0..self.len() {
             let Some(memory) = memory.next() else { break };
             given += 1;
-            self.describe((op, rank), streams, calls, |rank| describe(rank, memory))?;
+            self.describe(rank, streams, calls, |rank| describe(rank, memory))?;
         }
         self.one_each(op, given + memory.count(), "buffer")?;
         let calls = &calls.as_slice()[before..];
@@ -390,16 +391,15 @@ impl Ranks {
         Error::unless(alike, shape.operation.op(), PARTLY_REGISTERED)
     }
 
-    /// Describes an operation of one rank.
+    /// Describes an operation of one of the ranks.
     #[inline]
     fn describe<'a>(
         &'a self,
-        (op, rank): (&'static str, usize),
+        rank: usize,
         streams: &[&'a Stream],
         calls: &mut Calls<'a>,
         describe: impl FnOnce(OnStream<'_, 'a>) -> Result<()>,
     ) -> Result<()> {
-        within(op, "rank", rank, self.len())?;
         let stream = streams[rank];
         describe(OnStream::of(&self.0[rank], stream, Some(calls))).map_err(|error| match error {
             Error::LengthMismatch { .. } => error.on(stream.device()),
