@@ -13,7 +13,7 @@ use crate::process::{
     FailedRelease, Handle, Owned, Release, deferred, driver, drop_hook, released,
 };
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Fences, LastLaunch};
+use crate::timeline::ledger::{Access, Fences, LastLaunch};
 use crate::timeline::recording::{
     GraphOwners, GraphTraits, KeptAlive, KeptUses, KnownNodes, UsedMemory,
 };
@@ -245,7 +245,8 @@ impl GraphExec {
         };
         let timeline = core.timeline();
         let _held = self.uses.admit(OP, Some(self.made))?;
-        if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
+        let quiet = |memory: &UsedMemory| memory.kept.ledger().is_quiet(timeline, Access::Write);
+        if !self.used().all(quiet) {
             self.order(&bound)?;
         }
         let late =
@@ -275,8 +276,11 @@ impl GraphExec {
     #[cold]
     fn order(&self, bound: &Bound<'_>) -> Result<()> {
         let mut fences = Fences::none();
-        for memory in self.used() {
-            memory.add_conflicts_of_launch(bound.timeline(), &self.last, &mut fences);
+        let (stream, own) = (bound.timeline(), Some(&self.last));
+        for UsedMemory { kept, uses, .. } in self.used() {
+            if uses.iter().any(|used| !kept.ledger().is_quiet(stream, used.1)) {
+                kept.ledger().add_conflicts(uses, Some(stream), own, &mut fences);
+            }
         }
         fences.wait_on(bound)
     }

@@ -27,6 +27,30 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
+    fn l_a_launch_waits_for_a_stream_that_has_only_read_before() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut y = stream.alloc_zeroed::<u32>(1000)?;
+        let mut x = stream.alloc_zeroed::<u32>(1000)?;
+        stream.synchronize()?;
+        let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
+        let mut exec = graph.instantiate()?;
+        for step in 1..4 {
+            // Both read, and neither waits.
+            assert_eq!(other.download_vec(&x)?, [step - 1; 1000]);
+            exec.launch(&stream)?;
+            let stalled = stall(other.as_raw());
+            other.fill(&mut x, step)?;
+            exec.launch(&stream)?;
+            stalled.release();
+            assert_eq!(stream.download_vec(&y)?, [step; 1000]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
     fn l_other_streams_wait_for_a_launch() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -39,6 +39,7 @@ impl Entries {
         }
     }
 
+    #[inline]
     pub(super) fn add_conflicts(
         &self,
         range: &Bytes,
@@ -79,6 +80,11 @@ impl Entries {
             Some(_) => SEVERAL,
             None => id,
         }
+    }
+
+    /// Whether all are reads; not found if there are many.
+    pub(super) fn are_reads(&self) -> bool {
+        matches!(self, Self::None | Self::One(LedgerEntry { access: Access::Read, .. }, _))
     }
 
     pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {

@@ -173,10 +173,10 @@ impl<'a> Touch<'a> {
         Touch::shared(self.ledger.get(), self.range.clone(), self.access, self.in_graphs)
     }
 
-    /// Whether no stream but `stream` uses the memory, so there is nothing to wait for.
+    /// Whether no stream but `stream` uses the memory in conflict, so there is nothing to wait for.
     #[inline]
     pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
-        self.ledger.get().is_quiet(Some(stream))
+        self.ledger.get().is_quiet(Some(stream), self.access)
     }
 
     /// Adds what the operation has to wait for on `stream`.
@@ -256,7 +256,7 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        if !self.is_quiet(stream) {
+        if !self.is_quiet(stream, access) {
             self.add_conflicts_of_entries(range, access, stream, fences);
         }
     }
@@ -271,7 +271,9 @@ impl Ledger {
     ) {
         match self.own_entries() {
             Ok(entries) => entries.add_conflicts(range, access, stream, fences),
-            Err(shared) => return shared.add_conflicts(range, access, stream, None, fences),
+            Err(shared) => {
+                return shared.add_conflicts(&[(range.clone(), access)], stream, None, fences);
+            }
         }
         let reader = self.reader.get().filter(|_| access == Access::Write);
         if let Some(reader) = reader.filter(|reader| overlap(&reader.range, range)) {
@@ -285,14 +287,15 @@ impl Ledger {
         self.conflicts(range, Access::Write, None)
     }
 
-    /// The common case, found without the lock: no stream but `stream` uses the memory.
+    /// The common case, found without the lock: that access of `stream` conflicts with no other stream's.
     #[inline]
-    fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
+    fn is_quiet(&self, stream: Option<&Timeline>, access: Access) -> bool {
         let only = self.only.load(Ordering::Acquire);
         only == NO_STREAM
             || stream.is_some_and(|stream| {
                 stream.id() == only
-                    || only == SHARED && self.shared().is_some_and(|shared| shared.is_quiet(stream))
+                    || only == SHARED
+                        && self.shared().is_some_and(|shared| shared.is_quiet(stream, access))
             })
     }
 
@@ -335,7 +338,7 @@ impl Ledger {
 
     #[cold]
     fn mark_locked(&self, used: Use<'_>) {
-        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
         let mut spent = Vec::new();
         let mut entries = match self.own_entries() {
             Ok(entries) => entries,
@@ -355,13 +358,9 @@ impl Ledger {
             });
             return;
         }
-        let marked = entries.mark(used, &mut spent);
-        if marked.is_some() {
+        if let Some(asked) = entries.mark(used, &mut spent) {
             self.only.store(entries.only(self.reader()), Ordering::Release);
-        }
-        drop(entries);
-        drop(spent);
-        if let Some(asked) = marked {
+            drop(entries);
             thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
@@ -402,7 +401,6 @@ impl Ledger {
         }
         if let Some(asked) = entries.mark(used, &mut spent) {
             *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
-            drop(spent);
             thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
@@ -421,7 +419,6 @@ impl Ledger {
             }
             Err(shared) => shared.change(|entries| f(entries, &mut spent)),
         }
-        drop(spent);
     }
 
     /// The entries, locked, or the ledger that they have moved to.

@@ -24,13 +24,16 @@ use crate::util::lock;
 
 /// See the module.
 pub(crate) struct SharedLedger {
-    /// The stream that all entries belong to, [`NO_STREAM`] or [`SEVERAL`]; changed under the lock.
+    /// The stream that all entries belong to, [`NO_STREAM`], [`READERS`] or [`SEVERAL`]; changed under the lock.
     only: AtomicU64,
     /// The id of the capture whose graph allocates the memory, [`FREED`] once that frees it, or
     /// [`NO_GRAPH`].
     graph: AtomicU64,
     uses: Mutex<Uses>,
 }
+
+/// Several streams, all of which only read.
+const READERS: u64 = u64::MAX - 1;
 
 /// No capture has this id: the memory is allocated by other means.
 const NO_GRAPH: u64 = 0;
@@ -145,19 +148,20 @@ impl SharedLedger {
         self.graph.store(FREED, Ordering::Relaxed);
     }
 
-    /// Whether no stream but `stream` uses the memory.
+    /// Whether that access of `stream` conflicts with no other stream's.
     #[inline]
-    pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
+    pub(crate) fn is_quiet(&self, stream: &Timeline, access: Access) -> bool {
         let only = self.only.load(Ordering::Acquire);
-        only == NO_STREAM || only == stream.id()
+        only == NO_STREAM || only == stream.id() || (only == READERS && access == Access::Read)
     }
 
-    /// See [`Ledger::add_conflicts`](super::Ledger::add_conflicts). Launches of the executable that `but`
-    /// belongs to are left out.
+    /// See [`Ledger::add_conflicts`](super::Ledger::add_conflicts), here for several accesses. Launches of the
+    /// executable that `but` belongs to are left out.
+    // Inlined in its two callers, each of which knows some of the arguments.
+    #[inline(always)]
     pub(crate) fn add_conflicts(
         &self,
-        range: &Bytes,
-        access: Access,
+        accesses: &[(Bytes, Access)],
         stream: Option<&Timeline>,
         but: Option<&Arc<LastLaunch>>,
         fences: &mut Fences,
@@ -166,27 +170,28 @@ impl SharedLedger {
             fences.refuse();
         }
         let uses = lock(&self.uses);
-        uses.entries.add_conflicts(range, access, stream, fences);
-        for launch in &uses.launches {
-            let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
-            if !own && access.conflicts(launch.access) && overlap(&launch.range, range) {
-                launch.last.add_to(stream, fences);
+        for (range, access) in accesses {
+            uses.entries.add_conflicts(range, *access, stream, fences);
+            for launch in &uses.launches {
+                let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
+                if !own && access.conflicts(launch.access) && overlap(&launch.range, range) {
+                    launch.last.add_to(stream, fences);
+                }
             }
         }
     }
 
     /// See [`Ledger::mark`](super::Ledger::mark).
     pub(super) fn mark(&self, used: Use<'_>) {
-        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
         let mut spent = Vec::new();
         let mut uses = lock(&self.uses);
-        let marked = uses.entries.mark(used, &mut spent);
-        if marked.is_some() {
-            self.only.store(uses.only(), Ordering::Release);
+        if used.access == Access::Write && self.only.load(Ordering::Relaxed) == READERS {
+            self.only.store(SEVERAL, Ordering::Release);
         }
-        drop(uses);
-        drop(spent);
-        if let Some(asked) = marked {
+        if let Some(asked) = uses.entries.mark(used, &mut spent) {
+            self.only.store(uses.only(), Ordering::Release);
+            drop(uses);
             thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
@@ -317,7 +322,11 @@ impl Uses {
             only = match (only, launch.last.stream.load(Ordering::Acquire)) {
                 (NO_STREAM, stream) | (stream, NO_STREAM) => stream,
                 (one, other) if one == other => one,
-                _ => return SEVERAL,
+                _ => {
+                    let read = |launch: &LaunchUse| launch.access == Access::Read;
+                    let all_read = self.entries.are_reads() && self.launches.iter().all(read);
+                    return if all_read { READERS } else { SEVERAL };
+                }
             };
         }
         only

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::process::{Handle, deferred};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
+    Access, Bytes, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
 };
 use crate::timeline::{Mark, Timeline};
 
@@ -263,18 +263,6 @@ impl UsedMemory {
     pub(crate) fn enter(&self, last: &Arc<LastLaunch>) {
         for (range, access) in &self.uses {
             self.kept.ledger().enter(range.clone(), *access, last);
-        }
-    }
-
-    /// Adds what a launch on `stream` has to wait for, of the executable that `last` belongs to.
-    pub(crate) fn add_conflicts_of_launch(
-        &self,
-        stream: &Timeline,
-        last: &Arc<LastLaunch>,
-        fences: &mut Fences,
-    ) {
-        for (range, access) in &self.uses {
-            self.kept.ledger().add_conflicts(range, *access, Some(stream), Some(last), fences);
         }
     }
 
