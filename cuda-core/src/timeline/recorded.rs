@@ -61,8 +61,8 @@ impl Timeline {
     /// The earliest event that covers the point, if one is recorded: a later one could wait for
     /// more than necessary. While the caller holds it, the event is not recorded again.
     pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
-        let events = lock(&self.events);
-        events.recorded.iter().find(|r| r.seq >= seq).cloned()
+        let recorded = &lock(&self.events).recorded;
+        recorded.get(recorded.partition_point(|r| r.seq < seq)).cloned()
     }
 
     /// Whether something that may take any time comes after the point, behind an event that covers it.
@@ -94,14 +94,15 @@ impl Timeline {
         };
         let recorded = Recorded { event, seq, barrier };
         let mut events = lock(&self.events);
-        let at = events.recorded.partition_point(|r| r.seq < seq);
+        let later = events.recorded.iter().rev().take_while(|r| r.seq >= seq).count();
+        let at = events.recorded.len() - later;
         // Another thread has checkpointed since the point was read, and this event may come after what
         // may take any time.
         if let Some(checkpoint) = events.recorded[at..].iter().find(|r| r.barrier).cloned() {
             events.spare.push(recorded.event);
             return Ok(Some(checkpoint));
         }
-        let at = events.recorded.partition_point(|r| r.seq <= seq);
+        let at = at + events.recorded[at..].partition_point(|r| r.seq <= seq);
         events.recorded.insert(at, recorded.clone());
         Ok(Some(recorded))
     }
@@ -130,8 +131,8 @@ impl Timeline {
         let completed = self.completed.load(Ordering::Acquire);
         let mut guard = lock(&self.events);
         let events = &mut *guard;
-        let done = events.recorded.partition_point(|r| r.seq <= completed);
-        events.spare.extend(events.recorded.drain(..done).map(|r| r.event));
+        let done = events.recorded.iter().take_while(|r| r.seq <= completed).count();
+        events.recorded.drain(..done).for_each(|r| events.spare.push(r.event));
         if events.spare.is_empty() && events.recorded.len() >= RING {
             // The points of the oldest event are covered by the next one as well. If a barrier lies
             // between the two, they would be covered too late: then the list grows instead.

@@ -1,6 +1,7 @@
 //! Marks that an access has to wait for.
 
 use std::cmp::Reverse;
+use std::slice;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -18,8 +19,11 @@ pub(crate) const ONLY_IN_ITS_GRAPH: &str = "the memory exists only while its gra
 
 /// Marks of other streams that an access has to wait for.
 pub(crate) struct Fences {
+    /// The only mark: to wait for one stream takes no heap memory.
+    // INVARIANT: `None` unless `several` is empty.
+    one: Option<Mark>,
     // INVARIANT: sorted by the ids of their timelines, at most one mark each.
-    marks: Vec<Mark>,
+    several: Vec<Mark>,
     /// Some of the memory exists only while a graph runs, so no stream may use it.
     is_refused: bool,
 }
@@ -28,13 +32,23 @@ pub(crate) static NO_FENCES: Fences = Fences::none();
 
 impl Fences {
     pub(crate) const fn none() -> Self {
-        Self { marks: Vec::new(), is_refused: false }
+        Self { one: None, several: Vec::new(), is_refused: false }
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, timeline: &Arc<Timeline>, seq: u64) {
-        match self.place(timeline.id()) {
-            Ok(at) => self.marks[at].seq = self.marks[at].seq.max(seq),
-            Err(at) => self.marks.insert(at, timeline.at(seq)),
+        match &mut self.one {
+            None if self.several.is_empty() => self.one = Some(timeline.at(seq)),
+            Some(one) if one.timeline.id() == timeline.id() => one.seq = one.seq.max(seq),
+            _ => self.add_to_several(timeline.at(seq)),
+        }
+    }
+
+    fn add_to_several(&mut self, mark: Mark) {
+        self.several.extend(self.one.take());
+        match self.place(mark.timeline.id()) {
+            Ok(at) => self.several[at].seq = self.several[at].seq.max(mark.seq),
+            Err(at) => self.several.insert(at, mark),
         }
     }
 
@@ -52,20 +66,22 @@ impl Fences {
 
     /// [`Fences::add`] for many marks, at no more than logarithmic cost for each.
     pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
-        self.marks.extend(marks.cloned());
+        self.several.extend(self.one.take().into_iter().chain(marks.cloned()));
         // The later point of a timeline comes first, so `dedup` keeps it.
-        self.marks.sort_unstable_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
-        self.marks.dedup_by_key(|mark| mark.timeline.id());
+        self.several.sort_unstable_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
+        self.several.dedup_by_key(|mark| mark.timeline.id());
     }
 
     /// The index of the mark of the timeline with this id, or where it would be inserted.
     fn place(&self, id: u64) -> std::result::Result<usize, usize> {
-        self.marks.binary_search_by_key(&id, |known| known.timeline.id())
+        self.marks().binary_search_by_key(&id, |known| known.timeline.id())
     }
 
     /// Removes what lies no later than that point of the timeline with this id.
     pub(crate) fn forget(&mut self, (timeline, seq): (u64, u64)) {
-        self.marks.retain(|mark| mark.timeline.id() != timeline || mark.seq > seq);
+        let lies_later = |mark: &Mark| mark.timeline.id() != timeline || mark.seq > seq;
+        self.one.take_if(|mark| !lies_later(mark));
+        self.several.retain(lies_later);
     }
 
     /// Notes that no stream may use the memory.
@@ -74,17 +90,17 @@ impl Fences {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.marks.is_empty() && !self.is_refused
+        self.marks().is_empty() && !self.is_refused
     }
 
     pub(crate) fn marks(&self) -> &[Mark] {
-        &self.marks
+        self.one.as_ref().map_or(&self.several, slice::from_ref)
     }
 
     /// Makes the stream wait for all of them.
     pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
         Error::unless(!self.is_refused, "alloc_in_graph", ONLY_IN_ITS_GRAPH)?;
-        self.marks.iter().try_for_each(|mark| stream.wait_for(mark))
+        self.marks().iter().try_for_each(|mark| stream.wait_for(mark))
     }
 
     /// [`wait_on`](Self::wait_on); if the stream cannot be made to wait, the calling thread waits.
@@ -95,12 +111,12 @@ impl Fences {
     /// Blocks the calling thread until all of them have been reached.
     pub(crate) fn wait_host(&self) -> Result<()> {
         let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);
-        self.marks.iter().try_for_each(wait)
+        self.marks().iter().try_for_each(wait)
     }
 
     /// Whether all of them have been reached.
     pub(crate) fn query(&self) -> Result<bool> {
-        for mark in &self.marks {
+        for mark in self.marks() {
             if !mark.timeline.query(mark.seq)? {
                 return Ok(false);
             }
@@ -111,7 +127,7 @@ impl Fences {
     /// The first of them that is not known to have been reached. No driver call.
     pub(crate) fn first_unknown(&self) -> Option<&Mark> {
         let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
-        self.marks.iter().find(unknown)
+        self.marks().iter().find(unknown)
     }
 
     /// Whether all of them are known to have been reached. No driver call.
@@ -122,11 +138,11 @@ impl Fences {
     /// Whether any of them comes after work that may take arbitrarily long. No driver call.
     pub(crate) fn are_held_up(&self) -> bool {
         let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
-        self.marks.iter().any(held_up)
+        self.marks().iter().any(held_up)
     }
 
     /// Whether one of them comes no earlier than that point of the timeline with this id.
     pub(super) fn covers(&self, timeline: u64, seq: u64) -> bool {
-        self.place(timeline).is_ok_and(|at| self.marks[at].seq >= seq)
+        self.place(timeline).is_ok_and(|at| self.marks()[at].seq >= seq)
     }
 }
