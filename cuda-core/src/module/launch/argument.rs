@@ -379,10 +379,7 @@ impl<'a> Touched<'a> {
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
         // Most memory is of the stream's own context.
         if !ptr::eq(M::context_of(&block.backing).inner(), self.context.inner()) {
-            let confined = M::confined_to(block);
-            if let Some(far) = confined.filter(|memory| !memory.is_at_home_in(self.context)) {
-                self.far(far);
-            }
+            self.reach_from_elsewhere(M::confined_to(block));
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.fail(error);
@@ -391,7 +388,10 @@ impl<'a> Touched<'a> {
     }
 
     #[cold]
-    fn far(&mut self, memory: Confined) {
+    fn reach_from_elsewhere(&mut self, confined: Option<Confined>) {
+        let Some(memory) = confined.filter(|memory| !memory.is_at_home_in(self.context)) else {
+            return;
+        };
         if memory.device == self.device() {
             self.fail(wrong_context());
         } else if self.far.iter().all(|(far, _)| *far != memory) {
