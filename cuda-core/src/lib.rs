@@ -196,13 +196,9 @@ mod graph;
 /// The raw bindings, of the exact version that this crate's types come from.
 pub use cuda_sys as sys;
 
-pub use alloc::allocator::Allocator;
-pub use alloc::caching::pool::CachingPool;
 pub use alloc::choice::{default_allocator, set_default_allocator, with_allocator};
-pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
-pub use alloc::pitched::PitchedBuffer;
-pub use alloc::{DeviceAllocator, adaptors};
+pub use alloc::{Allocator, CachingPool, DeviceAllocator, MemoryPool, PitchedBuffer, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
 pub use context::current::{Current, UnknownContext};
@@ -214,11 +210,9 @@ pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
 pub use copy::borrowed::Scope;
-pub use copy::host_slice::{HostSlice, HostSliceMut};
 pub use copy::in_flight::{InFlight, InFlightFuture};
-pub use copy::pitched::{Pitched, PitchedMut};
-pub use copy::shape::Shape;
 pub use copy::trim::{synchronize_and_trim, trim};
+pub use copy::{HostSlice, HostSliceMut, Pitched, PitchedMut, Shape};
 pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
@@ -230,9 +224,7 @@ pub use graph::{
     NodeKind,
 };
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
-pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use host::pinned_pool::PinnedPool;
-pub use host::registered::Registered;
+pub use host::{PinnedBuffer, PinnedMemory, PinnedPool, PinnedSlice, PinnedSliceMut, Registered};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
@@ -375,10 +367,9 @@ pub mod managed {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub mod pinned {
-    pub use crate::host::pinned::PinnedFlags;
-    pub use crate::host::pinned_pool::PinnedBackend;
-    pub use crate::host::registered::RegisterFlags;
-    pub use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
+    pub use crate::host::{
+        PinnedBackend, PinnedFlags, ReadOnly, RegisterFlags, StableHost, StableHostMut,
+    };
 }
 
 /// What pools of device memory are built of, and report.

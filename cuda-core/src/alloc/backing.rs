@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::allocator::Allocator;
 use crate::alloc::caching::Home;
-use crate::alloc::custom;
+use crate::alloc::{Allocator, custom};
 use crate::context::Context;
 use crate::device::Device;
 use crate::process::FailedRelease;

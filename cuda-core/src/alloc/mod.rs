@@ -22,6 +22,14 @@ pub(crate) mod custom;
 pub(crate) mod driver_pool;
 pub(crate) mod functions;
 
+pub use allocator::Allocator;
+pub(crate) use allocator::Choice;
+pub(crate) use backing::{DeviceBacking, MemoryOwner};
+pub use caching::pool::CachingPool;
+pub use driver_pool::memory_pool::MemoryPool;
+pub use pitched::PitchedBuffer;
+pub(crate) use plain::{owned, owned_storage};
+
 /// An allocator of device memory in stream order.
 ///
 /// Implement it to give [`Stream::alloc`] memory of your own, or to observe another allocator; an

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
-use crate::alloc::plain::{Plain, owned};
+use crate::alloc::owned;
+use crate::alloc::plain::Plain;
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
 use crate::memory::{

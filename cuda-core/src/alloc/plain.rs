@@ -3,7 +3,7 @@
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::alloc::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{

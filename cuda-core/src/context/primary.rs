@@ -7,9 +7,8 @@ use std::sync::{Mutex, OnceLock};
 use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::current::Current;
-use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
-use crate::context::{Context, peer};
+use crate::context::{Context, Guard, peer};
 use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, asked, check};
 use crate::process::{Failed, RelaxedCaptureMode, attempt, driver};

@@ -5,7 +5,7 @@ use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 use crate::context::Context;
 use crate::error::{Result, asked};
 use crate::types::MemoryInfo;
-use crate::util::flags::flags;
+use crate::util::flags;
 
 flags! {
     /// How a created context waits and what it allows: the flags of `cuCtxCreate`.

@@ -1,8 +1,7 @@
 //! Contexts made current on a thread.
 
 use crate::context::current::Current;
-use crate::context::guard::Guard;
-use crate::context::{Context, active_primary, current, known};
+use crate::context::{Context, Guard, active_primary, current, known};
 use crate::error::{Error, Result};
 use crate::process::driver;
 

@@ -8,8 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-use crate::context::guard::Guard;
-use crate::context::{Context, context_local, current};
+use crate::context::{Context, Guard, context_local, current};
 
 /// Each list is borrowed only for moments in which no foreign code runs.
 pub(crate) struct Thread {

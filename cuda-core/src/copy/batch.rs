@@ -4,11 +4,10 @@ use std::cell::Cell;
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::copy::linear::LinearCopy;
-use crate::copy::{at_one_end, cross, ends, enter_if_captured};
+use crate::copy::{LinearCopy, at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::host::{PinnedSlice, PinnedSliceMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;

@@ -2,8 +2,7 @@
 
 use std::ops::RangeBounds;
 
-use crate::copy::host_slice::{HostSlice, HostSliceMut};
-use crate::copy::{borrowed, transfer};
+use crate::copy::{HostSlice, HostSliceMut, borrowed, transfer};
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, bounds};
 use crate::stream::{Stream, StreamKind};

@@ -11,9 +11,7 @@ use cuda_sys::{
     CUresult, CUstream, symbol as cu,
 };
 
-use crate::copy::at_home;
-use crate::copy::pitched::PitchedMut;
-use crate::copy::shape::Geometry;
+use crate::copy::{Geometry, PitchedMut, at_home};
 use crate::error::Result;
 use crate::memory::{DeviceMemory, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};

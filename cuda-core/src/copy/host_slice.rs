@@ -1,8 +1,8 @@
 //! Host memory as copies take it: pinned or borrowed.
 
-use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
-use crate::host::registered::Registered;
-use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::host::{
+    PinnedMemory, PinnedSlice, PinnedSliceMut, Registered, StableHost, StableHostMut,
+};
 use crate::memory::{Buffer, IntoView, SharedSlice, views};
 use crate::types::Pod;
 

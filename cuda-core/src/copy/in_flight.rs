@@ -6,11 +6,10 @@ use std::pin::Pin;
 use std::slice;
 use std::task::{Context as Task, Poll};
 
-use crate::copy::linear::LinearCopy;
-use crate::copy::{at_home, borrowed};
+use crate::copy::{LinearCopy, at_home, borrowed};
 use crate::error::{Error, Rejected, Result};
-use crate::host::pin_gate::{self, PageHold};
-use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::host::pin_gate::PageHold;
+use crate::host::{StableHost, StableHostMut, pin_gate};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::process::{Contained, DeferForeignCode, deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};

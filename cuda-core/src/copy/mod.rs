@@ -27,7 +27,13 @@ use crate::timeline::recording::{CopiesBetween, CopyEnd};
 use crate::timeline::{Bound, StreamCore};
 use crate::types::Pod;
 
+pub use host_slice::{HostSlice, HostSliceMut};
+pub(crate) use host_slice::{either_len, from_host_memory};
 use linear::LinearCopy;
+pub use pitched::{Pitched, PitchedMut};
+pub use shape::Shape;
+pub(crate) use shape::{Geometry, same_extent};
+pub(crate) use side::CopySide;
 
 /// Refuses memory that only streams of another device may use.
 pub(crate) fn at_home<T: Pod>(

@@ -3,10 +3,9 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::mem;
 
-use crate::copy::at_home;
-use crate::copy::host_slice::HostSlice;
+use crate::copy::{HostSlice, at_home};
 use crate::error::{Error, Result};
-use crate::host::pinned::PinnedBuffer;
+use crate::host::PinnedBuffer;
 use crate::memory::{DeviceBuffer, DeviceSlice, IntoView};
 use crate::stream::{Stream, StreamKind};
 use crate::types::Pod;

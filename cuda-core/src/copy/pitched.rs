@@ -5,11 +5,11 @@ use std::ptr;
 
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
-use crate::alloc::pitched::PitchedBuffer;
+use crate::alloc::PitchedBuffer;
 use crate::context::Context;
-use crate::copy::shape::{Geometry, Shape, same_extent};
-use crate::copy::side::CopySide;
-use crate::copy::{at_one_end, cross, ends, enter_if_captured};
+use crate::copy::{
+    CopySide, Geometry, Shape, at_one_end, cross, ends, enter_if_captured, same_extent,
+};
 use crate::error::Result;
 use crate::memory::{Buffer, DeviceMemory, Memory, Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};

@@ -1,10 +1,10 @@
 //! Everything that the library keeps for reuse, given back at once.
 
-use crate::alloc::caching::pool::CachingPool;
+use crate::alloc::CachingPool;
 use crate::context;
 use crate::copy::borrowed::staging::trim_staging;
 use crate::error::Result;
-use crate::host::pinned_pool::PinnedPool;
+use crate::host::PinnedPool;
 use crate::process::driver;
 use crate::wait::flush::flush_deferred_drops;
 

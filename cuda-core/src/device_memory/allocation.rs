@@ -5,13 +5,10 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::allocator::{Allocator, Choice};
-use crate::alloc::backing::DeviceBacking;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
-use crate::alloc::driver_pool::memory_pool::MemoryPool;
 use crate::alloc::driver_pool::stream_ordered;
-use crate::alloc::{caching, choice, custom};
+use crate::alloc::{Allocator, Choice, DeviceBacking, MemoryPool, caching, choice, custom};
 use crate::context::{Confined, Context};
 use crate::error::Result;
 use crate::memory::{

@@ -7,8 +7,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
-use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::{self, owned};
+use crate::alloc::{MemoryOwner, owned, plain};
 use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};

@@ -7,8 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
-use crate::alloc::plain::owned;
+use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, NOWHERE, byte_len, elements};

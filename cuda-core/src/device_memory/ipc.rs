@@ -4,14 +4,13 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
-use crate::alloc::plain::owned;
+use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
 use crate::process::{FailedRelease, RelaxedCaptureMode, driver};
 use crate::types::Pod;
-use crate::util::sent_bytes::sent_bytes;
+use crate::util::sent_bytes;
 
 sent_bytes! {
     /// A name of device memory that another process of the machine can open: plain bytes, to be sent by

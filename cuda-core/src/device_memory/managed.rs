@@ -5,8 +5,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::{self, owned_storage};
+use crate::alloc::{MemoryOwner, owned_storage, plain};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;

@@ -12,7 +12,7 @@ use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
 use crate::stream::{Stream, StreamKind};
 use crate::types::Pod;
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 
 /// A location that pages of managed memory can have.
 ///

@@ -6,7 +6,7 @@ use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
 
 use super::text::{counted, describe, on_lines_of_its_own, shortage, visible_devices, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError, Rejected};
-use crate::util::from::from;
+use crate::util::from;
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

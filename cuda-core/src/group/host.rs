@@ -3,7 +3,7 @@
 
 use crate::copy::borrowed::large::{self, DeviceEnd, Split};
 use crate::copy::borrowed::staging::options::is_more_than;
-use crate::copy::host_slice::{HostSlice, HostSliceMut};
+use crate::copy::{HostSlice, HostSliceMut};
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};

@@ -1,9 +1,9 @@
 //! Memory whose parts belong to the members of a group.
 
-use crate::copy::host_slice::{HostSlice, HostSliceMut, either_len, from_host_memory};
-use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
-use crate::host::registered::Registered;
-use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::copy::{HostSlice, HostSliceMut, either_len, from_host_memory};
+use crate::host::{
+    PinnedMemory, PinnedSlice, PinnedSliceMut, Registered, StableHost, StableHostMut,
+};
 use crate::memory::{
     Buffer, DeviceMemory, DeviceSlice, DeviceSliceMut, IntoView, SharedSlice, views,
 };

@@ -1,7 +1,7 @@
 //! The host's access to pinned memory, once the devices are done with it.
 
 use crate::error::{Error, Result};
-use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::host::{PinnedSlice, PinnedSliceMut};
 use crate::process::driver;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::Pod;

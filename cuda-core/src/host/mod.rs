@@ -7,3 +7,9 @@ pub(crate) mod pinned_pool;
 mod pinning;
 pub(crate) mod registered;
 pub(crate) mod stable_host;
+
+pub(crate) use pinned::{HostAddress, device_ptr_of};
+pub use pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use pinned_pool::{PinnedBackend, PinnedPool};
+pub use registered::{RegisterFlags, Registered};
+pub use stable_host::{ReadOnly, StableHost, StableHostMut};

@@ -7,8 +7,7 @@ use cuda_sys::symbol as cu;
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::host::pinned::HostAddress;
-use crate::host::registered::RegisterFlags;
+use crate::host::{HostAddress, RegisterFlags};
 use crate::memory::is_pinned;
 use crate::process::{Failed, FailedRelease, attempt};
 use crate::util::lock;

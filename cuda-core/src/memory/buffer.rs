@@ -5,9 +5,8 @@ use std::ops::RangeBounds;
 
 use crate::context::of_context;
 use crate::error::{Rejected, Result};
-use crate::memory::into_view::views;
-use crate::memory::view::{Slice, SliceMut, lengths};
-use crate::memory::{Memory, Storage};
+use crate::memory::view::lengths;
+use crate::memory::{Memory, Slice, SliceMut, Storage, views};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;

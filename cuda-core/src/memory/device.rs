@@ -2,8 +2,7 @@
 
 use cuda_sys::CUdeviceptr;
 
-use crate::memory::buffer::Buffer;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Buffer, Slice, SliceMut};
 
 /// Memory of a device.
 ///

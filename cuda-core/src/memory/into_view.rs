@@ -1,7 +1,6 @@
 //! Arguments that are viewed: references to memory, and views of it.
 
-use crate::memory::Memory;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, Slice, SliceMut};
 use crate::types::Pod;
 
 /// Memory that a method takes as a view: `&buffer`, `&mut buffer`, or a view.

@@ -7,14 +7,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
-use crate::memory::into_view::views;
-use crate::memory::view::{Slice, lengths};
-use crate::memory::{Memory, Storage};
+use crate::memory::view::lengths;
+use crate::memory::{Buffer, DeviceMemory, Memory, Slice, Storage, views};
 use crate::types::Pod;
-use crate::util::debug_by;
-use crate::util::from::from;
+use crate::util::{debug_by, from};
 
 /// A part of a buffer that several owners share: read-only, and without a lifetime, so that it can
 /// be kept in a struct, in a map, or in a task that outlives the caller.

@@ -4,8 +4,7 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
-use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::owned;
+use crate::alloc::{MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Result, c_string};
 use crate::memory::{DeviceBuffer, PointerAttributes, elements};

@@ -9,7 +9,7 @@ use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUre
 
 use super::compiled;
 use crate::error::{Result, c_text};
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 
 raw_enum! {
     /// What the driver does if an image holds no code for the device.

@@ -17,9 +17,8 @@ use crate::context::Context;
 use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
-use crate::process::owned::{self};
 use crate::process::{
-    FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, deferred, driver, released,
+    FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, deferred, driver, owned, released,
 };
 use crate::types::{Pod, Resource};
 use crate::util::{compare_by, debug_by, lock};

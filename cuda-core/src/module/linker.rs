@@ -13,8 +13,7 @@ use crate::error::{Error, Rejected, Result, c_string};
 use crate::module::nvrtc::Cubin;
 use crate::process::{FailedRelease, Handle, Owned, Release};
 use crate::types::Resource;
-use crate::util::debug_by;
-use crate::util::raw_enum::raw_enum;
+use crate::util::{debug_by, raw_enum};
 
 raw_enum! {
     /// The kind of an image given to a [`Linker`]. PTX text has a method of its own,

@@ -10,8 +10,7 @@ use cuda_sys::{CUmodule, symbol as cu};
 
 use crate::context::{Context, of_context};
 use crate::error::{Error, ModuleError, Rejected, Result, c_string, check};
-use crate::process::owned::{self};
-use crate::process::{FailedRelease, Handle, Owned, Release};
+use crate::process::{FailedRelease, Handle, Owned, Release, owned};
 use crate::types::Resource;
 use crate::util::{compare_by, debug_by};
 

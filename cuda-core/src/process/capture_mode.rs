@@ -6,8 +6,7 @@ use std::marker::PhantomData;
 use cuda_sys::{CUstreamCaptureMode, symbol as cu};
 
 use crate::error::Result;
-use crate::process::driver;
-use crate::process::effect::{Failed, attempt};
+use crate::process::{Failed, attempt, driver};
 
 /// Lets this thread make potentially unsafe calls, for as long as the value lives, without ending
 /// or failing for any capture: `cuThreadExchangeStreamCaptureMode`. See

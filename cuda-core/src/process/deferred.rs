@@ -9,8 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::{driver, drop_hook};
+use crate::process::{RelaxedCaptureMode, driver, drop_hook};
 use crate::util::{lock, thread_number, wait_while};
 
 /// The deferred part of a `Drop`.

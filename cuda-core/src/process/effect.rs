@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use cuda_sys::CUresult;
 
 use crate::error::{Error, Result, check};
-use crate::util::from::from;
+use crate::util::from;
 
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
 /// for their arguments, except enqueues and releases. A failed allocation returns no address that

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use crate::process::contained::contain;
+use crate::process::contain;
 
 /// While one lives on a thread, the jobs given to [`after`] on that thread are deferred.
 pub(crate) struct DeferForeignCode {

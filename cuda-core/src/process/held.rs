@@ -8,9 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
-use crate::process::contained::contain;
 use crate::process::deferred::Job;
-use crate::process::{driver, foreign_code};
+use crate::process::{contain, driver, foreign_code};
 use crate::util::lock;
 
 static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());

@@ -5,8 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, Rejected, Result};
-use crate::process::release::FailedRelease;
-use crate::process::{deferred, driver, drop_hook, held};
+use crate::process::{FailedRelease, deferred, driver, drop_hook, held};
 use crate::types::Resource;
 
 /// A resource of the driver's that is released once.

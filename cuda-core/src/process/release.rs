@@ -19,7 +19,7 @@ use cuda_sys::CUresult;
 use crate::error::{Error, Result, check};
 use crate::process::drop_hook;
 use crate::types::Resource;
-use crate::util::from::from;
+use crate::util::from;
 
 /// Why something was not released, or may not have been.
 #[derive(Debug)]

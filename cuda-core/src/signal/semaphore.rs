@@ -13,8 +13,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::timeline::{Bound, StreamCore};
 use crate::types::Resource;
-use crate::util::debug_by;
-use crate::util::raw_enum::raw_enum;
+use crate::util::{debug_by, raw_enum};
 
 raw_enum! {
     /// What kind of semaphore an [`ExternalSemaphore`] imports.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::backing::DeviceBacking;
+use crate::alloc::DeviceBacking;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};

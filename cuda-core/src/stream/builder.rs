@@ -10,8 +10,7 @@ use crate::context::{Context, green};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
-use crate::stream::pool::StreamPool;
-use crate::stream::{NON_BLOCKING, Stream};
+use crate::stream::{NON_BLOCKING, Stream, StreamPool};
 use crate::timeline::recording::{Recording, streams};
 use crate::timeline::{Flavor, ImplicitOrder, StreamCore, registry};
 

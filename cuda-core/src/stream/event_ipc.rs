@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::event::Event;
 use crate::timeline::{EventFlags, RawEvent};
-use crate::util::sent_bytes::sent_bytes;
+use crate::util::sent_bytes;
 
 sent_bytes! {
     /// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::types::pod::Pod;
-use crate::util::from::from;
+use crate::types::Pod;
+use crate::util::from;
 
 macro_rules! complex {
     ($(

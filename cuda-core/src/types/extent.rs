@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::util::from::from;
+use crate::util::from;
 
 /// A size in up to three dimensions, in elements or texels: of a row, across rows, and across
 /// slices, layers or faces. A shape that lacks one of these has one row, or one slice.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::util::from::from;
+use crate::util::from;
 
 /// A number of 16 bits: its name, its layout, and its conversions from and to the bits of an `f32`.
 macro_rules! half {

@@ -1,6 +1,6 @@
 //! Sharing memory with other processes.
 
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 raw_enum! {
     /// How memory can be given to another process.
     ///

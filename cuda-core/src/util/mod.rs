@@ -18,9 +18,13 @@ mod turns;
 
 pub(crate) use by_parts::{compare_by, debug_by};
 pub(crate) use byte_text::parse_bytes;
+pub(crate) use flags::flags;
+pub(crate) use from::from;
 pub(crate) use inline_vec::{InlineVec, OwningInlineVec};
 pub(crate) use on_drop::OnDrop;
 pub(crate) use pocket::Pocket;
+pub(crate) use raw_enum::raw_enum;
+pub(crate) use sent_bytes::sent_bytes;
 pub(crate) use sync::{lock, thread_number, wait_while};
 pub(crate) use tree::Tree;
 pub(crate) use turns::Turns;

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use super::queue::{QueueKey, Queues};
 use super::{PendingMark, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Rejected, Result};
-use crate::process::deferred::{self};
-use crate::process::{HandOver, RelaxedCaptureMode};
+use crate::process::{HandOver, RelaxedCaptureMode, deferred};
 use crate::util::lock;
 
 /// Threads that sleep for one point each.

@@ -1,9 +1,8 @@
 //! Allocated and cached memory, as JSON.
 
 use super::{Outstanding, Tracking};
-use crate::alloc::DeviceAllocator;
-use crate::alloc::caching::pool::CachingPool;
 use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::alloc::{CachingPool, DeviceAllocator};
 use crate::device::Device;
 use crate::error::Result;
 

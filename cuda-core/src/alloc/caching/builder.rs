@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::class;
 use super::limit::PoolLimit;
 use super::pool::CachingPool;
-use crate::alloc::allocator::Allocator;
+use crate::alloc::Allocator;
 use crate::error::{ByteCount, Error, Result};
 use crate::process::{Contained, unless_panic};
 use crate::util::{debug_by, lock};

@@ -4,8 +4,7 @@ use std::str::FromStr;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::util::from::from;
-use crate::util::parse_bytes;
+use crate::util::{from, parse_bytes};
 
 /// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its
 /// contexts: a device has one, its primary context, unless a program creates others. Each context

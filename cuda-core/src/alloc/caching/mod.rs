@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::backing::DeviceBacking;
+use crate::alloc::DeviceBacking;
 use crate::error::Result;
 use crate::memory::{Block, DeviceMemory};
 use crate::timeline::ledger::{Fences, Ledger};

@@ -9,7 +9,7 @@ use crate::device::default_pool;
 use crate::error::{Result, asked, check};
 use crate::process::RelaxedCaptureMode;
 use crate::types::PoolUsage;
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 
 raw_enum! {
     /// When a pool reuses memory that another stream has freed.

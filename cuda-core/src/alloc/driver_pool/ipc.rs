@@ -9,8 +9,7 @@ use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 use super::memory_pool::MemoryPool;
 #[cfg(unix)]
 use super::memory_pool::PoolKind;
-use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::{self, owned};
+use crate::alloc::{MemoryOwner, owned, plain};
 use crate::context::Context;
 #[cfg(unix)]
 use crate::context::peer::PeerAccess;
@@ -24,7 +23,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::types::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
-use crate::util::sent_bytes::sent_bytes;
+use crate::util::sent_bytes;
 
 sent_bytes! {
     /// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be

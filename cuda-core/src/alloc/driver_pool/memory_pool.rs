@@ -6,17 +6,15 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use super::stream_ordered::{self, DriverPool};
-use crate::alloc::DeviceAllocator;
-use crate::alloc::allocator::Allocator;
-use crate::context::peer::{self};
-use crate::context::{Changes, PeerAccess};
-use crate::device::default_pool::{self, RawPool};
-use crate::device::{Device, mem_location};
+use crate::alloc::{Allocator, DeviceAllocator};
+use crate::context::{Changes, PeerAccess, peer};
+use crate::device::default_pool::RawPool;
+use crate::device::{Device, default_pool, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::NOWHERE;
-use crate::process::owned::{self};
 use crate::process::{
-    DeferForeignCode, FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, driver, released,
+    DeferForeignCode, FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, driver, owned,
+    released,
 };
 use crate::stream::Stream;
 use crate::timeline::StreamCore;

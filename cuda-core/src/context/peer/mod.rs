@@ -7,12 +7,11 @@ use std::sync::{Mutex, MutexGuard};
 use cuda_sys::symbol as cu;
 
 use crate::context::{self, Context, RawContext};
-use crate::device::Device;
-use crate::device::default_pool::{self, RawPool};
+use crate::device::default_pool::RawPool;
+use crate::device::{Device, default_pool};
 use crate::error::{Error, Result, asked};
 use crate::process::{DeferForeignCode, driver};
-use crate::util::lock;
-use crate::util::raw_enum::raw_enum;
+use crate::util::{lock, raw_enum};
 
 pub(crate) use gate::{ClosedGate, Crossing, Moment, crossed_by_graphs, crossing};
 

@@ -2,10 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::copy::at_home;
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::borrowed::staging::{CHUNK, Region};
-use crate::copy::linear::LinearCopy;
+use crate::copy::{LinearCopy, at_home};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::Granularity;
 use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
-use crate::alloc::plain::owned_storage;
+use crate::alloc::owned_storage;
 use crate::context::{Context, PeerAccess};
 use crate::device::Device;
 use crate::error::{Error, Result, counted};

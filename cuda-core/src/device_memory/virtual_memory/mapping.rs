@@ -7,7 +7,7 @@ use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
 use super::physical::{PhysicalMemory, round_up};
 use super::properties;
-use crate::alloc::backing::MemoryOwner;
+use crate::alloc::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, asked, check};

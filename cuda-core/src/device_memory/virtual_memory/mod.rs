@@ -21,7 +21,7 @@ use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 use crate::device::{Device, mem_location};
 use crate::error::{Result, asked};
 use crate::process::driver;
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 
 mod buffer;
 mod mapping;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use super::node::NumaNode;
-use crate::host::pinned::HostAddress;
+use crate::host::HostAddress;
 
 /// Mappings are multiples of this and aligned to it: a huge page, so that none is split.
 pub(super) const UNIT: usize = if cfg!(miri) { 64 << 10 } else { 2 << 20 };

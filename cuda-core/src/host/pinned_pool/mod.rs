@@ -34,7 +34,7 @@ use source::SlabSource;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::host::pinned::{self, HostAddress, PinnedFlags};
+use crate::host::{HostAddress, PinnedFlags, pinned};
 use crate::process::{FailedRelease, driver};
 use crate::timeline::ledger::Fences;
 use crate::util::lock;

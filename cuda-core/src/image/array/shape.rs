@@ -5,8 +5,7 @@ use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 use super::texel::Texel;
 use crate::error::{Error, Result};
 use crate::types::Extent;
-use crate::util::flags::flags;
-use crate::util::from::from;
+use crate::util::{flags, from};
 
 /// The shape of an array, in texels.
 ///

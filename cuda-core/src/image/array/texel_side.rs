@@ -6,19 +6,15 @@ use super::CudaArray;
 use super::copy::OP;
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
-use crate::copy::pitched::{Pitched, PitchedMut};
-use crate::copy::shape::same_extent;
-use crate::copy::side::CopySide;
+use crate::copy::{CopySide, Pitched, PitchedMut, same_extent};
 use crate::device::Device;
 use crate::error::Result;
-use crate::host::registered::Registered;
-use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::host::{Registered, StableHost, StableHostMut};
 use crate::memory::{Buffer, Memory, SharedSlice, Slice, SliceMut, same_len};
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::Extent;
-use crate::util::debug_by;
-use crate::util::from::from;
+use crate::util::{debug_by, from};
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.

@@ -4,14 +4,13 @@ use std::marker::PhantomData;
 
 use super::texel::Texel;
 use super::{ArrayMemory, CudaArray, RawLevel};
-use crate::copy::side::CopySide;
+use crate::copy::CopySide;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{Storage, bounds};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Touch};
 use crate::types::{Extent, Origin};
-use crate::util::debug_by;
-use crate::util::from::from;
+use crate::util::{debug_by, from};
 
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]

@@ -3,8 +3,8 @@
 use cuda_sys::CUDA_TEXTURE_DESC;
 
 use crate::error::{Error, Result};
-use crate::image::array::texel::Texel;
-use crate::util::raw_enum::raw_enum;
+use crate::image::Texel;
+use crate::util::raw_enum;
 
 raw_enum! {
     /// What a texture returns for a coordinate beyond its edge, in one dimension.

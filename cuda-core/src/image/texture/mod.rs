@@ -5,7 +5,7 @@ use std::ptr;
 use cuda_sys::symbol as cu;
 
 use crate::error::Result;
-use crate::image::array::texel::Texel;
+use crate::image::Texel;
 use crate::process::driver;
 use crate::types::Resource;
 

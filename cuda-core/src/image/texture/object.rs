@@ -9,7 +9,7 @@ use super::view::Made;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
-use crate::image::array::texel::Texel;
+use crate::image::Texel;
 use crate::process::{FailedRelease, Owned, Release, deferred};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::types::Resource;

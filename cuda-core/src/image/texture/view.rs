@@ -6,16 +6,15 @@ use std::sync::Arc;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUdeviceptr};
 
 use crate::context::{Context, RawContext};
-use crate::copy::pitched::Pitched;
+use crate::copy::Pitched;
 use crate::device::{Device, DeviceAttribute};
 use crate::error::{Error, Result};
-use crate::image::array::texel::Texel;
-use crate::image::array::{ArrayMemory, RawArray, TexelArray};
+use crate::image::array::{ArrayMemory, RawArray};
+use crate::image::{Texel, TexelArray};
 use crate::memory::{Buffer, DeviceMemory, DeviceSlice, SharedSlice, Storage};
 use crate::timeline::ledger::{Access, InGraphs, Touch};
 use crate::types::{Extent, Pod};
-use crate::util::debug_by;
-use crate::util::from::from;
+use crate::util::{debug_by, from};
 
 /// What a texture is created from, and used with: an array, mipmapped or not; a row of device
 /// memory; or rows of it, one below the other.

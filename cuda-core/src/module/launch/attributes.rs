@@ -6,7 +6,7 @@ use cuda_sys::{
 
 use super::{Dimensions, Launch};
 use crate::stream::StreamKind;
-use crate::util::raw_enum::raw_enum;
+use crate::util::raw_enum;
 
 raw_enum! {
     /// The domain whose writes the fences of a kernel wait for; kernels of different domains do not

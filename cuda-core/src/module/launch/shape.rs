@@ -8,7 +8,7 @@ use super::attributes::Attributes;
 use super::limits::LaunchLimits;
 use crate::error::Result;
 use crate::module::Function;
-use crate::util::from::from;
+use crate::util::from;
 
 /// A size in up to three dimensions; those left out are 1.
 ///

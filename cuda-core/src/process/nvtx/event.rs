@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 
-use crate::util::from::from;
+use crate::util::from;
 
 /// A range or a mark with what a profiler shows beside its name: a colour, a category, a number.
 ///

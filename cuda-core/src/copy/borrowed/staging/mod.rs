@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::host::pinned_pool::{PinnedPool, SIGNALS};
+use crate::host::PinnedPool;
+use crate::host::pinned_pool::SIGNALS;
 use crate::process::{FailedRelease, Pass, driver, workers};
 use crate::timeline::ledger::Fences;
 use crate::timeline::recording::streams;
