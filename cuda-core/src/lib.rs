@@ -252,14 +252,10 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use timeline::recording::Condition;
-pub use types::complex::{Complex32, Complex64};
-pub use types::extent::{Extent, Origin};
-pub use types::half::{bf16, f16};
-pub use types::pod::Pod;
-pub use types::resource::Resource;
-pub use types::usage::{MemoryInfo, PoolUsage};
-pub use types::uuid::Uuid;
-pub use types::version::Version;
+pub use types::{
+    Complex32, Complex64, Extent, MemoryInfo, Origin, Pod, PoolUsage, Resource, Uuid, Version,
+    bf16, f16,
+};
 pub use wait::future::Ready;
 
 /// What a `Drop` could not release, and what is still to be released.
@@ -307,7 +303,7 @@ pub mod interop {
     pub use crate::device_memory::ipc::IpcMemoryHandle;
     pub use crate::signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
     pub use crate::stream::event_ipc::IpcEventHandle;
-    pub use crate::types::shareable::ShareableHandle;
+    pub use crate::types::ShareableHandle;
 }
 
 /// Options of the driver's compiler, and its linker.

@@ -82,7 +82,7 @@ impl DeviceBacking {
     #[inline]
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
         match self {
-            DeviceBacking::Cached(home) => Some(home.core()),
+            DeviceBacking::Cached(home) => Some(&home.core),
             DeviceBacking::Home(home) | DeviceBacking::Served { home, .. } => Some(home),
             DeviceBacking::Owned { .. } => None,
         }
@@ -114,7 +114,7 @@ impl DeviceBacking {
     pub(crate) fn context(&self) -> &Context {
         match self {
             DeviceBacking::Owned { context, .. } => context,
-            DeviceBacking::Cached(home) => home.core().context(),
+            DeviceBacking::Cached(home) => home.core.context(),
             DeviceBacking::Home(home) | DeviceBacking::Served { home, .. } => home.context(),
         }
     }

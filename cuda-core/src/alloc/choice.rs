@@ -100,16 +100,13 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     READ.call_once(|| defaults.publish());
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
     let chosen = own.map(|(_, allocator)| allocator).or(defaults.everywhere.as_ref());
-    match chosen {
-        Some(allocator) => Ok(allocator.clone()),
-        None => from_environment(),
-    }
+    chosen.cloned().map_or_else(from_environment, Ok)
 }
 
 /// Refuses to change a default inside a scope, and if a thread that no longer exists may hold the
 /// lock.
 fn may_change(op: &'static str) -> Result<()> {
-    driver::gone().map_or(Ok(()), Err)?;
+    driver::ensure_not_gone()?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
     let why = "the allocator cannot be changed inside `with_allocator`";
     Error::unless(!inside.unwrap_or(false), op, why)
@@ -128,7 +125,7 @@ fn may_change(op: &'static str) -> Result<()> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn default_allocator() -> Result<Allocator> {
-    driver::gone().map_or(Ok(()), Err)?;
+    driver::ensure_not_gone()?;
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
     defaults.everywhere.clone().map_or_else(from_environment, Ok)
 }
@@ -176,7 +173,7 @@ impl Device {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn allocator(self) -> Result<Allocator> {
-        driver::gone().map_or(Ok(()), Err)?;
+        driver::ensure_not_gone()?;
         current(self)
     }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::DeviceAllocator;
-use super::allocator::Allocator;
+use super::{Allocator, DeviceAllocator};
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::ALIGNMENT;
 use crate::process::{FailedRelease, caught, unless_panic};

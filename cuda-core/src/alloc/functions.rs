@@ -5,8 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use cuda_sys::CUdeviceptr;
 
-use super::DeviceAllocator;
-use super::allocator::Allocator;
+use super::{Allocator, DeviceAllocator};
 use crate::error::{Error, Result};
 use crate::process::Handle;
 use crate::stream::Stream;

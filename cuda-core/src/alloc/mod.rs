@@ -33,7 +33,7 @@ pub(crate) use plain::{owned, owned_storage};
 /// An allocator of device memory in stream order.
 ///
 /// Implement it to give [`Stream::alloc`] memory of your own, or to observe another allocator; an
-/// [`Allocator`](crate::Allocator) holds one, and can be made the
+/// [`Allocator`] holds one, and can be made the
 /// [default](crate::set_default_allocator), a [device's](crate::Device::set_allocator) or a
 /// [scope's](crate::with_allocator). A block keeps its allocator alive, and is given back to it.
 ///

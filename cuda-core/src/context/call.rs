@@ -7,8 +7,7 @@ use std::ptr;
 
 use cuda_sys::CUresult;
 
-use super::Context;
-use super::guard::Entered;
+use super::{Context, Entered};
 use crate::error::{Error, Result, asked};
 #[cfg(unix)]
 use crate::process::effect::give_fd;

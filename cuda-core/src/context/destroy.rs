@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
-use super::kept::forget_reached;
-use super::peer;
 use super::{Context, ContextInner, ContextKind, REGISTRY, RawContext, Ref, green};
+use super::{forget_reached, peer};
 use crate::context::current;
 use crate::error::{Error, Rejected, Result};
 use crate::process::{
@@ -47,38 +46,26 @@ impl Context {
     #[doc(alias("cuCtxSynchronize", "cuCtxDestroy", "cuGreenCtxDestroy", "cudaDeviceSynchronize"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         let (raw, this) = Rejected::unless(self.live(), self)?;
-        let Ref::Counted(shared) = this.0 else {
-            return Ok(());
-        };
+        let Ref::Counted(shared) = this.0 else { return Ok(()) };
         let sole = Arc::try_unwrap(shared).or_else(|shared| {
             // Marks of completed work keep it alive, too.
             forget_reached();
             Arc::try_unwrap(shared)
         });
-        let mut inner = match sole {
-            Ok(inner) => inner,
-            Err(shared) => {
-                return Err(Rejected::new(Error::ContextInUse, Self(Ref::Counted(shared))));
-            }
-        };
-        let Some(kind) = inner.retire() else {
-            return Ok(());
-        };
+        let in_use = |shared| Rejected::new(Error::ContextInUse, Self(Ref::Counted(shared)));
+        let mut inner = sole.map_err(in_use)?;
+        let Some(kind) = inner.retire() else { return Ok(()) };
         destroy(raw, kind).map_err(|why| {
             let error = why.into_reported(Resource::Context, raw.number(), 0);
             let nothing = ContextInner::new(ptr::null_mut(), inner.device, ContextKind::GivenUp);
             Rejected::new(error, Self(Ref::Counted(Arc::new(nothing))))
         })
     }
-}
 
-impl Context {
     /// Makes sure that the context is never destroyed, and reports that, once: it could not
     /// be proven that no work uses memory in it. A primary context lives on in any case.
     pub(crate) fn leave_behind(&self, why: &Error) {
-        let Ref::Counted(inner) = &self.0 else {
-            return;
-        };
+        let Ref::Counted(inner) = &self.0 else { return };
         if !inner.left_behind.swap(true, Ordering::AcqRel) {
             mem::forget(inner.clone());
             drop_hook::report(Resource::Context, self.raw().number(), 0, Some(why.clone()));
@@ -140,9 +127,7 @@ impl Drop for ContextInner {
 /// the work's own error was reported where that work was waited for. `Err`: the context that was
 /// current and could not be restored, and why.
 fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
-    let Ok(before) = current::get() else {
-        return Ok(());
-    };
+    let Ok(before) = current::get() else { return Ok(()) };
     match current::set_or_undo(before, raw) {
         Ok(()) => {
             // If the mode cannot be set, the context is waited for nevertheless.

@@ -198,12 +198,9 @@ impl Context {
         };
         let device = first.device;
         if let Some(other) = resources.iter().find(|other| other.device != device) {
-            return Err({
-                let (first, other) = (device.ordinal(), other.device.ordinal());
-                let why =
-                    format!("multiprocessors of devices {first} and {other} do not go together");
-                Error::invalid(op, why)
-            });
+            let (first, other) = (device.ordinal(), other.device.ordinal());
+            let why = format!("multiprocessors of devices {first} and {other} do not go together");
+            return Err(Error::invalid(op, why));
         }
         // It shares the primary context's memory, so the primary context must outlive it.
         device.primary()?;

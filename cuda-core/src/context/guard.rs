@@ -251,9 +251,7 @@ impl Entered {
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        let Some(saved) = self.saved else {
-            return;
-        };
+        let Some(saved) = self.saved else { return };
         // Setting null pops the one entry that entering pushed.
         if current::set(saved).is_err() {
             set_once_more(saved);
@@ -264,9 +262,7 @@ impl Drop for Entered {
 /// Tries again, since the wrong context must not stay current.
 #[cold]
 fn set_once_more(saved: RawContext) {
-    let Err(failed) = current::set(saved) else {
-        return;
-    };
+    let Err(failed) = current::set(saved) else { return };
     current::note_stray();
     // It stays current, and only this thread keeps it alive.
     if let Some(now) = current::get_again().ok().and_then(context::known) {

@@ -2,7 +2,6 @@
 //! handle.
 
 use std::any::Any;
-use std::fmt;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::types::Resource;
-use crate::util::{Pocket, compare_by, lock};
+use crate::util::{Pocket, compare_by, debug_by, lock};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod switch;
@@ -148,11 +147,6 @@ pub(crate) fn all_known() -> impl Iterator<Item = Context> {
 
 /// # The context itself
 impl Context {
-    pub(crate) fn retain_primary(device: Device) -> Result<Self> {
-        let inner = ContextInner::new(primary::retain(device)?, device, ContextKind::Primary);
-        Ok(Self(Ref::Primary(Box::leak(Box::new(inner)))))
-    }
-
     /// Creates a reference-counted context, and registers its handle.
     fn register(raw: CUcontext, device: Device, kind: ContextKind) -> Self {
         let mut registry = lock(&REGISTRY);
@@ -248,10 +242,7 @@ impl Context {
     pub(crate) fn live(&self) -> Result<RawContext> {
         driver::ensure()?;
         let raw = self.raw();
-        match raw.0.is_null() {
-            true => Err(Error::GivenUp { what: Resource::Context }),
-            false => Ok(raw),
-        }
+        if raw.0.is_null() { Err(Error::GivenUp { what: Resource::Context }) } else { Ok(raw) }
     }
 
     #[inline]
@@ -328,13 +319,8 @@ fn device_of(raw: RawContext) -> Result<Device> {
 
 /// The device's primary context, if it has been created. Creates none.
 fn active_primary(device: Device) -> Result<Option<&'static Context>> {
-    if let Some(primary) = device.retained_primary() {
-        return Ok(Some(primary));
-    }
-    if !device.is_primary_active()? {
-        return Ok(None);
-    }
-    device.primary().map(Some)
+    let is_active = device.retained_primary().is_some() || device.is_primary_active()?;
+    is_active.then(|| device.primary()).transpose()
 }
 
 impl ContextInner {
@@ -352,15 +338,15 @@ impl ContextInner {
 
 compare_by! { Context: |it| ptr::from_ref(it.inner()) }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner().kind {
+debug_by! {
+    [] Context: |it| "Context({}, {:?}, {:p})",
+        match it.inner().kind {
             ContextKind::Primary => "primary",
             ContextKind::Created => "created",
             ContextKind::Green(_) => "green",
             ContextKind::Foreign(_) => "foreign",
             ContextKind::GivenUp => "given up",
-        };
-        write!(f, "Context({kind}, {:?}, {:p})", self.device(), self.as_raw())
-    }
+        },
+        it.device(),
+        it.as_raw()
 }

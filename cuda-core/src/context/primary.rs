@@ -8,12 +8,12 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::current::Current;
 use crate::context::settings::ContextFlags;
-use crate::context::{Context, Guard, peer};
+use crate::context::{Context, ContextInner, ContextKind, Guard, Ref, peer};
 use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, asked, check};
 use crate::process::{Failed, RelaxedCaptureMode, attempt, driver};
 use crate::types::MemoryInfo;
-use crate::util::{Pocket, lock};
+use crate::util::{Pocket, get_or_try_init, lock};
 
 /// The result of `cuDevicePrimaryCtxGetState`.
 ///
@@ -89,12 +89,11 @@ impl Device {
         }
         // One lock per device: contexts of several devices may be retained at the same time.
         let _first_use = lock(&primary.first_use);
-        if let Some(context) = primary.context.get() {
-            return Ok(context);
-        }
-        self.default_pool()?;
-        let context = Context::retain_primary(self)?;
-        Ok(primary.context.get_or_init(|| context))
+        get_or_try_init(&primary.context, || {
+            self.default_pool()?;
+            let inner = ContextInner::new(retain(self)?, self, ContextKind::Primary);
+            Ok(Context(Ref::Primary(Box::leak(Box::new(inner)))))
+        })
     }
 
     /// The primary context, if this crate has retained it.

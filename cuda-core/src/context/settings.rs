@@ -98,11 +98,9 @@ impl Context {
     /// ```
     #[doc(alias("cuCtxGetLimit", "cudaDeviceGetLimit"))]
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
-        self.ask("cuCtxGetLimit", 0, |value| {
-            // SAFETY: the call writes one number, to an exclusive borrow; an unknown limit is an
-            // error.
-            unsafe { cu::cuCtxGetLimit(value, limit) }
-        })
+        // SAFETY: the call writes one number, to an exclusive borrow; an unknown limit is an
+        // error.
+        self.ask("cuCtxGetLimit", 0, |value| unsafe { cu::cuCtxGetLimit(value, limit) })
     }
 
     /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
@@ -112,10 +110,8 @@ impl Context {
     /// that cannot be set, `OUT_OF_MEMORY` if the device has no room for what it reserves.
     #[doc(alias("cuCtxSetLimit", "cudaDeviceSetLimit"))]
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
-        self.call("cuCtxSetLimit", (), |()| {
-            // SAFETY: takes no pointer; an unknown limit is an error.
-            unsafe { cu::cuCtxSetLimit(limit, value) }
-        })
+        // SAFETY: takes no pointer; an unknown limit is an error.
+        self.call("cuCtxSetLimit", (), |()| unsafe { cu::cuCtxSetLimit(limit, value) })
     }
 
     /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
@@ -137,10 +133,8 @@ impl Context {
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
     #[doc(alias("cuCtxSetCacheConfig", "cudaDeviceSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        self.call("cuCtxSetCacheConfig", (), |()| {
-            // SAFETY: takes no pointer; an unknown value is an error.
-            unsafe { cu::cuCtxSetCacheConfig(config) }
-        })
+        // SAFETY: takes no pointer; an unknown value is an error.
+        self.call("cuCtxSetCacheConfig", (), |()| unsafe { cu::cuCtxSetCacheConfig(config) })
     }
 
     /// The context's flags: `cuCtxGetFlags`.

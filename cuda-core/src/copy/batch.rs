@@ -186,9 +186,7 @@ impl<K: StreamKind> Stream<K> {
         for copy in &copies {
             at_one_end(copy.copy.op(), core, copy.devices[0], copy.devices[1])?;
         }
-        let Some(first) = copies.first() else {
-            return Ok(());
-        };
+        let Some(first) = copies.first() else { return Ok(()) };
         let (apart, together): (Vec<_>, Vec<_>) =
             copies.iter().partition(|copy| copy.ends.is_some());
         let flavor = core.timeline().flavor();

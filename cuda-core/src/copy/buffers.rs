@@ -152,10 +152,9 @@ impl<K: StreamKind> Stream<K> {
         let (start, end) = bounds(from, buffer.len())?;
         let len = end - start;
         let (to, to_end) = bounds(to..to.saturating_add(len), buffer.len())?;
-        if to < end && start < to_end && len > 0 {
-            let why = format!("{len} elements from {start} on and from {to} on overlap");
-            return Err(Error::invalid("cuMemcpyDtoDAsync", why));
-        }
+        let apart = to >= end || start >= to_end || len == 0;
+        let why = || format!("{len} elements from {start} on and from {to} on overlap");
+        Error::unless_with(apart, "cuMemcpyDtoDAsync", why)?;
         if to >= end {
             let (low, mut high) = buffer.split_at_mut(to)?;
             return self.copy(low.as_view().slice(start..end)?, high.slice_mut(..len)?);

@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::slice;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, ready};
 
 use crate::copy::{LinearCopy, at_home, borrowed};
 use crate::error::{Error, Rejected, Result};
@@ -113,21 +113,15 @@ impl<H: StableHost> InFlight<H> {
     ///
     /// # Errors
     /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.
-    pub fn wait(mut self) -> Result<H, Rejected<Self>> {
+    pub fn wait(self) -> Result<H, Rejected<Self>> {
         let done = self.pending().map_or(Ok(()), |mark| {
             driver::ensure()?;
             mark.timeline.wait_host(mark.seq)
         });
-        match (done, self.held.take()) {
-            (Ok(()), Some(held)) => {
-                self.mark = None;
-                Ok(held.into_inner())
-            }
-            (done, held) => {
-                self.held = held;
-                Err(Rejected::new(done.err().unwrap_or(Error::LostStream), self))
-            }
-        }
+        let ((), mut this) = Rejected::unless(done, self)?;
+        this.mark = None;
+        let held = this.held.take();
+        held.map(Held::into_inner).ok_or_else(|| Rejected::new(Error::LostStream, this))
     }
 }
 
@@ -262,28 +256,23 @@ unsafe fn enqueue_owned<H: StableHost, V>(
 
 impl<H: StableHost> Drop for InFlight<H> {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else {
-            return;
-        };
+        let Some(held) = self.held.take() else { return };
         match self.mark.take() {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
                 // Drops the owner when its copy is done, and not before.
                 let then = Box::new(|reached| match reached {
                     Ok(()) => held.end(),
-                    Err(error) => give_up(held, error),
+                    // Leaks the owner: a device may use its memory, and it cannot be proven otherwise.
+                    Err(error) => {
+                        drop(held);
+                        drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
+                    }
                 });
                 deferred::run_or_defer(move || when_reached(mark, then));
             }
             _ => held.end(),
         }
     }
-}
-
-/// Leaks the owner, and reports it: its memory may be used by a device, and it cannot be proven
-/// otherwise.
-fn give_up<H: StableHost>(held: Held<H>, error: Error) {
-    drop(held);
-    drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
 }
 
 impl<H: StableHost> IntoFuture for InFlight<H> {
@@ -324,16 +313,11 @@ impl<H: StableHost> Future for InFlightFuture<H> {
     type Output = Result<H, Rejected<InFlight<H>>>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.ready).poll(task) {
-            Poll::Pending => Poll::Pending,
-            // Polled again after it was done: there is no flight left.
-            Poll::Ready(reached) => self.flight.take().map_or(Poll::Pending, |flight| {
-                Poll::Ready(match reached {
-                    Ok(()) => flight.wait(),
-                    Err(error) => Err(Rejected::new(error, flight)),
-                })
-            }),
-        }
+        let reached = ready!(Pin::new(&mut self.ready).poll(task));
+        // Polled again after it was done: there is no flight left.
+        self.flight.take().map_or(Poll::Pending, |flight| {
+            Poll::Ready(Rejected::unless(reached, flight).and_then(|((), flight)| flight.wait()))
+        })
     }
 }
 

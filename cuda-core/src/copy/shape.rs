@@ -114,15 +114,11 @@ impl Geometry {
         let row = extent.width.checked_mul(size_of::<T>()).ok_or(overflow(extent.width))?;
         let pitch = shape.pitch.unwrap_or(row);
         let slice_height = shape.slice_height.unwrap_or(extent.height);
-        if row > pitch {
-            let why = format!("a row of {row} bytes is longer than the pitch of {pitch} bytes");
-            return Err(Error::invalid(OP, why));
-        }
+        let why = || format!("a row of {row} bytes is longer than the pitch of {pitch} bytes");
+        Error::unless_with(row <= pitch, OP, why)?;
         let height = extent.height;
-        if height > slice_height {
-            let why = format!("slices of {height} rows begin only {slice_height} rows apart");
-            return Err(Error::invalid(OP, why));
-        }
+        let why = || format!("slices of {height} rows begin only {slice_height} rows apart");
+        Error::unless_with(height <= slice_height, OP, why)?;
         let span = if extent.is_empty() || row == 0 {
             Some(0)
         } else {
@@ -142,10 +138,7 @@ const OP: &str = "pitched view";
 
 /// Refuses a copy between ends of different shapes.
 pub(crate) fn same_extent(op: &'static str, from: Extent, to: Extent) -> Result<()> {
-    if from == to {
-        return Ok(());
-    }
-    Err(Error::invalid(op, format!("the source is {from}, the destination {to}")))
+    Error::unless_with(from == to, op, || format!("the source is {from}, the destination {to}"))
 }
 
 #[cfg(test)]

@@ -54,9 +54,7 @@ pub fn trim() -> Result<usize> {
 /// ```
 #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
 pub fn synchronize_and_trim() -> Result<usize> {
-    if let Some(error) = driver::gone() {
-        return Err(error);
-    }
+    driver::ensure_not_gone()?;
     let waits = context::all_known().map(|context| context.synchronize());
     let waited = waits.fold(Ok(()), Result::and);
     let trimmed = trim();

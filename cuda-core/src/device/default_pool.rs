@@ -7,6 +7,7 @@ use cuda_sys::{CUmemAccess_flags, CUmemPool_attribute, CUmemoryPool, symbol as c
 use crate::device::{Device, mem_location};
 use crate::error::{Result, asked, check};
 use crate::process::{Handle, RelaxedCaptureMode};
+use crate::util::get_or_try_init;
 
 /// A pool's handle. A device's default pool lives as long as the driver.
 pub(crate) type RawPool = Handle<CUmemoryPool>;
@@ -25,11 +26,7 @@ impl Device {
 
     /// The default pool with its threshold raised, or [`None`] if the device has no pools.
     pub(crate) fn default_pool(self) -> Result<Option<RawPool>> {
-        if let Some(pool) = self.state.default_pool.get() {
-            return Ok(*pool);
-        }
-        let pool = prepare(self)?;
-        Ok(*self.state.default_pool.get_or_init(|| pool))
+        get_or_try_init(&self.state.default_pool, || prepare(self)).copied()
     }
 }
 
@@ -68,10 +65,7 @@ pub(crate) unsafe fn set_attribute(
 
 /// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.
 pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
-    match owner.default_pool()? {
-        Some(pool) => set_pool_access(pool, peer, flags),
-        None => Ok(()),
-    }
+    owner.default_pool()?.map_or(Ok(()), |pool| set_pool_access(pool, peer, flags))
 }
 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::util::get_or_try_init;
 
 /// Limits of a device: the same for all its kernels.
 pub(crate) struct DeviceLimits {
@@ -16,17 +17,16 @@ pub(crate) struct DeviceLimits {
 impl DeviceLimits {
     /// Queried from the driver once for a device.
     pub(crate) fn of(device: Device) -> Result<&'static Self> {
-        if let Some(limits) = device.state.limits.get() {
-            return Ok(limits);
-        }
         let of = device.attributes();
-        let limits = Self {
-            grid: [of.max_grid_dim_x()?, of.max_grid_dim_y()?, of.max_grid_dim_z()?],
-            block: [of.max_block_dim_x()?, of.max_block_dim_y()?, of.max_block_dim_z()?],
-            // A device without opt-in reports zero for the first.
-            shared: of.max_shared_memory_per_block_optin()?.max(of.max_shared_memory_per_block()?)
-                as usize,
-        };
-        Ok(device.state.limits.get_or_init(|| limits))
+        get_or_try_init(&device.state.limits, || {
+            Ok(Self {
+                grid: [of.max_grid_dim_x()?, of.max_grid_dim_y()?, of.max_grid_dim_z()?],
+                block: [of.max_block_dim_x()?, of.max_block_dim_y()?, of.max_block_dim_z()?],
+                // A device without opt-in reports zero for the first.
+                shared: of
+                    .max_shared_memory_per_block_optin()?
+                    .max(of.max_shared_memory_per_block()?) as usize,
+            })
+        })
     }
 }

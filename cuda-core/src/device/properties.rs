@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceAttribute};
 use crate::error::{Result, asked, c_text, check};
 use crate::process::driver;
 use crate::types::Uuid;
+use crate::util::get_or_try_init;
 
 /// # Properties
 impl Device {
@@ -69,11 +70,7 @@ impl Device {
 
     /// [`total_memory`](Self::total_memory), which never changes: the driver is asked once.
     pub(crate) fn known_memory(self) -> Result<usize> {
-        if let Some(bytes) = self.state.memory.get() {
-            return Ok(*bytes);
-        }
-        let bytes = self.total_memory()?;
-        Ok(*self.state.memory.get_or_init(|| bytes))
+        get_or_try_init(&self.state.memory, || self.total_memory()).copied()
     }
 
     /// One attribute: `cuDeviceGetAttribute`.

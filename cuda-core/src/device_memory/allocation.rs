@@ -79,12 +79,8 @@ impl memory::MemoryKind for DeviceMemory {
 
     #[inline]
     fn recycle(block: &mut Block<Self>) -> bool {
-        let DeviceBacking::Cached(home) = &mut block.backing else {
-            return false;
-        };
-        let Some(timeline) = block.ledger.take_sole(home.core().timeline()) else {
-            return false;
-        };
+        let DeviceBacking::Cached(home) = &mut block.backing else { return false };
+        let Some(timeline) = block.ledger.take_sole(home.core.timeline()) else { return false };
         // SAFETY: a block is freed once, and not used after.
         unsafe { caching::recycle(block.address, home, timeline) };
         true
@@ -150,9 +146,7 @@ fn free_in_order(
 /// The stream that memory is allocated on for operations on `core`: another one, if that is
 /// captured.
 fn home_of(core: &Arc<StreamCore>) -> Result<Cow<'_, Arc<StreamCore>>> {
-    let Some(recording) = core.timeline().recording() else {
-        return Ok(Cow::Borrowed(core));
-    };
+    let Some(recording) = core.timeline().recording() else { return Ok(Cow::Borrowed(core)) };
     let create = || Ok(core.context().create_stream()?.core().clone());
     recording.home(core.context(), create).map(Cow::Owned)
 }

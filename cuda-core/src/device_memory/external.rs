@@ -99,9 +99,8 @@ impl ExternalMemory {
         kind: ExternalMemoryKind,
     ) -> Result<Self, Rejected<OwnedFd>> {
         let op = "cuImportExternalMemory";
-        if size == 0 {
-            return Err(Rejected::new(Error::invalid(op, "no bytes were given"), fd));
-        }
+        let checked = Error::unless(size != 0, op, "no bytes were given");
+        let ((), fd) = Rejected::unless(checked, fd)?;
         let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             size: size as _,
@@ -246,9 +245,7 @@ impl MemoryOwner for MappedExternal {
 impl Drop for MappedExternal {
     /// Memory that was not unmapped cannot be destroyed.
     fn drop(&mut self) {
-        let Some(memory) = &self.0 else {
-            return;
-        };
+        let Some(memory) = &self.0 else { return };
         let why = Error::GivenUp { what: Resource::DeviceMemory };
         let (handle, size) = (memory.0.number(), memory.0.bytes());
         drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));

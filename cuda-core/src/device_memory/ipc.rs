@@ -36,11 +36,9 @@ struct Opened(Context);
 
 impl MemoryOwner for Opened {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        self.0.release("cuIpcCloseMemHandle", || {
-            // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
-            // process uses it any more.
-            unsafe { cu::cuIpcCloseMemHandle(address) }
-        })
+        // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
+        // process uses it any more.
+        self.0.release("cuIpcCloseMemHandle", || unsafe { cu::cuIpcCloseMemHandle(address) })
     }
 
     fn is_in_the_context(&self) -> bool {

@@ -318,10 +318,7 @@ impl<T: Pod> ManagedBuffer<T> {
         };
         let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
         // After a failure the attachment is unknown, so the host must not rely on it.
-        self.extra.attached = match attached {
-            Ok(()) => attach,
-            Err(_) => ManagedAttach::Global,
-        };
+        self.extra.attached = if attached.is_ok() { attach } else { ManagedAttach::Global };
         attached
     }
 }

@@ -391,6 +391,16 @@ impl Error {
         if holds { Ok(()) } else { Err(Self::invalid(op, reason)) }
     }
 
+    /// [`Error::unless`], for a reason that is put together only if it is needed.
+    #[inline]
+    pub(crate) fn unless_with(
+        holds: bool,
+        op: &'static str,
+        reason: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if holds { Ok(()) } else { Err(Self::invalid(op, reason())) }
+    }
+
     /// The error for a text, such as that of an environment variable, that has another form than
     /// the one expected.
     #[cold]

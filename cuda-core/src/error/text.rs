@@ -42,10 +42,7 @@ pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
 }
 
 pub(super) fn within(limit: Option<usize>) -> String {
-    match limit {
-        Some(limit) => format!(", limit {}", ByteCount(limit)),
-        None => String::new(),
-    }
+    limit.map_or_else(String::new, |limit| format!(", limit {}", ByteCount(limit)))
 }
 
 /// `12 GiB of 139 GiB free`.

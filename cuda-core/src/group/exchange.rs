@@ -49,7 +49,7 @@ impl DeviceGroup {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "broadcast";
-        let mut buffers = self.destinations(op, buffers)?;
+        let mut buffers = self.views(op, buffers, DeviceSliceMut::device)?;
         let count = self.len();
         within(op, "member", root, count)?;
         let len = buffers[root].len();
@@ -115,8 +115,8 @@ impl DeviceGroup {
         by: usize,
     ) -> Result<()> {
         let op = "rotate";
-        let sources = self.sources(op, sources)?;
-        let mut destinations = self.destinations(op, destinations)?;
+        let sources = self.views(op, sources, DeviceSlice::device)?;
+        let mut destinations = self.views(op, destinations, DeviceSliceMut::device)?;
         let step = by % self.len();
         destinations.rotate_left(step);
         let pairs = sources.into_iter().zip(destinations).enumerate();
@@ -154,9 +154,13 @@ impl DeviceGroup {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "all_to_all";
-        let sources = self.sources(op, sources)?;
-        let destinations = self.destinations(op, destinations)?;
-        let lens = |len| self.equal_parts(op, len);
+        let sources = self.views(op, sources, DeviceSlice::device)?;
+        let destinations = self.views(op, destinations, DeviceSliceMut::device)?;
+        let count = self.len();
+        let lens = |len: usize| {
+            let why = || format!("{len} elements cannot be cut into {count} equal parts");
+            Error::unless_with(len % count == 0, op, why).map(|()| vec![len / count; count])
+        };
         let sources = sources.into_iter();
         let sources: Result<_> = sources.map(|view| parts(view, lens(view.len())?)).collect();
         let destinations = destinations.into_iter().map(|view| {
@@ -232,16 +236,6 @@ impl DeviceGroup {
         // In each step every member sends to one and receives from one.
         copies.sort_unstable_by_key(|(step, to, _)| (*step, *to));
         run(copies.into_iter().map(|(.., copy)| copy).collect(), Stream::copy)
-    }
-
-    /// The lengths of as many equal parts of `len` elements as there are members.
-    fn equal_parts(&self, op: &'static str, len: usize) -> Result<Vec<usize>> {
-        let count = self.len();
-        if len % count != 0 {
-            let why = format!("{len} elements cannot be cut into {count} equal parts");
-            return Err(Error::invalid(op, why));
-        }
-        Ok(vec![len / count; count])
     }
 }
 

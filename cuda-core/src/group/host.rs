@@ -5,10 +5,9 @@ use crate::copy::borrowed::large::{self, DeviceEnd, Split};
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::{HostSlice, HostSliceMut};
 use crate::error::{Error, Result};
-use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
-use crate::group::whole::{Whole, WholeMut};
+use crate::group::{DeviceGroup, Whole, WholeMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
 use crate::stream::Stream;
 use crate::types::{Pod, bytes_of, bytes_of_mut};
@@ -48,7 +47,7 @@ impl DeviceGroup {
     ) -> Result<()> {
         let op = "upload_all";
         let source = source.into();
-        let destinations = self.destinations(op, destinations)?;
+        let destinations = self.views(op, destinations, DeviceSliceMut::device)?;
         for (rank, destination) in destinations.iter().enumerate() {
             self.same_len_on(op, rank, source.len(), destination.len())?;
         }
@@ -91,18 +90,16 @@ impl DeviceGroup {
     ) -> Result<()> {
         let op = "scatter";
         let source = source.into();
-        let destinations = self.destinations(op, destinations)?;
+        let destinations = self.views(op, destinations, DeviceSliceMut::device)?;
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
         match source {
             // On streams of the receivers: on one of the sender's, the copies would run one after another.
             Whole::Device(source) => {
-                let copies = transfers(&self.lanes, parts(source, lens)?, destinations);
-                run(copies, Stream::copy)
+                run(transfers(&self.lanes, parts(source, lens)?, destinations), Stream::copy)
             }
             Whole::Host(HostSlice::Pinned(source)) => {
-                let copies = transfers(&self.streams, parts(source, lens)?, destinations);
-                run(copies, Stream::upload)
+                run(transfers(&self.streams, parts(source, lens)?, destinations), Stream::upload)
             }
             Whole::Host(HostSlice::Borrowed(source)) => {
                 self.upload_borrowed(source, destinations, Split::Next)
@@ -135,7 +132,7 @@ impl DeviceGroup {
     ) -> Result<()> {
         let op = "gather";
         let destination = destination.into();
-        let sources = self.sources(op, sources)?;
+        let sources = self.views(op, sources, DeviceSlice::device)?;
         let lens: Vec<usize> = sources.iter().map(Slice::len).collect();
         same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
         match destination {
@@ -145,7 +142,10 @@ impl DeviceGroup {
             WholeMut::Host(HostSliceMut::Pinned(whole)) => {
                 run(transfers(&self.streams, sources, parts_mut(whole, lens)?), Stream::download)
             }
-            WholeMut::Host(HostSliceMut::Borrowed(whole)) => self.gather_borrowed(sources, whole),
+            WholeMut::Host(HostSliceMut::Borrowed(whole)) => {
+                let ends = self.ends(sources, |source| source.cast())?;
+                large::download(ends, bytes_of_mut(whole), Error::on)
+            }
         }
     }
 }
@@ -175,16 +175,6 @@ impl DeviceGroup {
             };
             stream.upload(part, destination).map_err(|error| error.on(stream.device()))
         })
-    }
-
-    /// [`DeviceGroup::gather`] to a borrowed slice, as long as all sources together.
-    fn gather_borrowed<T: Pod>(
-        &self,
-        sources: Vec<DeviceSlice<'_, T>>,
-        destination: &mut [T],
-    ) -> Result<()> {
-        let ends = self.ends(sources, |source| source.cast())?;
-        large::download(ends, bytes_of_mut(destination), Error::on)
     }
 
     /// Each member's stream, and its memory as bytes.

@@ -269,13 +269,12 @@ impl DeviceGroup {
 
     /// Refuses a number of things that differs from the number of members.
     fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
-        if given == self.len() {
-            return Ok(());
-        }
         let members = self.len();
-        let given = counted(given, "buffer or slice", "buffers or slices");
-        let members = counted(members, "device", "devices");
-        Err(Error::invalid(op, format!("{given} given for a group of {members}")))
+        let why = || {
+            let given = counted(given, "buffer or slice", "buffers or slices");
+            format!("{given} given for a group of {}", counted(members, "device", "devices"))
+        };
+        Error::unless_with(given == members, op, why)
     }
 
     /// Refuses memory of another device than the member's.

@@ -38,8 +38,8 @@ impl DeviceGroup {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let sources = self.sources("all_reduce", sources)?;
-        let destinations = self.destinations("all_reduce", destinations)?;
+        let sources = self.views("all_reduce", sources, DeviceSlice::device)?;
+        let destinations = self.views("all_reduce", destinations, DeviceSliceMut::device)?;
         self.on_ranks(|ranks| ranks.all_reduce(sources, destinations, reduction))
     }
 
@@ -63,7 +63,7 @@ impl DeviceGroup {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let buffers = self.destinations("all_reduce", buffers)?;
+        let buffers = self.views("all_reduce", buffers, DeviceSliceMut::device)?;
         self.on_ranks(|ranks| ranks.all_reduce_in_place(buffers, reduction))
     }
 
@@ -90,8 +90,8 @@ impl DeviceGroup {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let sources = self.sources("reduce_scatter", sources)?;
-        let destinations = self.destinations("reduce_scatter", destinations)?;
+        let sources = self.views("reduce_scatter", sources, DeviceSlice::device)?;
+        let destinations = self.views("reduce_scatter", destinations, DeviceSliceMut::device)?;
         self.on_ranks(|ranks| ranks.reduce_scatter(sources, destinations, reduction))
     }
 
@@ -114,8 +114,8 @@ impl DeviceGroup {
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
-        let sources = self.sources("all_gather", sources)?;
-        let destinations = self.destinations("all_gather", destinations)?;
+        let sources = self.views("all_gather", sources, DeviceSlice::device)?;
+        let destinations = self.views("all_gather", destinations, DeviceSliceMut::device)?;
         self.on_ranks(|ranks| ranks.all_gather(sources, destinations))
     }
 

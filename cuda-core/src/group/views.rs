@@ -3,35 +3,18 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
+use crate::memory::{Memory, Slice, SliceMut, same_len};
 use crate::types::Pod;
 
 impl DeviceGroup {
     /// One view for each member, on its device.
-    pub(super) fn sources<'a, T: Pod>(
+    pub(super) fn views<V>(
         &self,
         op: &'static str,
-        given: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-    ) -> Result<Vec<DeviceSlice<'a, T>>> {
-        self.views(op, given.into_iter().map(Into::into), DeviceSlice::device)
-    }
-
-    /// One exclusive view for each member, on its device.
-    pub(super) fn destinations<'b, T: Pod>(
-        &self,
-        op: &'static str,
-        given: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
-    ) -> Result<Vec<DeviceSliceMut<'b, T>>> {
-        self.views(op, given.into_iter().map(Into::into), DeviceSliceMut::device)
-    }
-
-    fn views<V>(
-        &self,
-        op: &'static str,
-        given: impl Iterator<Item = V>,
+        given: impl IntoIterator<Item = impl Into<V>>,
         device: impl Fn(&V) -> Device,
     ) -> Result<Vec<V>> {
-        let views: Vec<V> = given.collect();
+        let views: Vec<V> = given.into_iter().map(Into::into).collect();
         self.one_each(op, views.len())?;
         for (rank, view) in views.iter().enumerate() {
             self.on_member(op, rank, device(view))?;

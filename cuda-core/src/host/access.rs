@@ -44,10 +44,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.storage().ensure()?;
         self.ledger().require_not_captured(&self.range(), access, op)?;
         let fences = self.ledger().conflicts(&self.range(), access, None);
-        match can_wait || fences.is_empty() {
-            true => Ok(fences),
-            false => Err(Error::InCallback),
-        }
+        if can_wait || fences.is_empty() { Ok(fences) } else { Err(Error::InCallback) }
     }
 }
 

@@ -183,7 +183,11 @@ pub(crate) fn without_copies(
             mark.timeline.wait_host(mark.seq)?;
         }
     }
-    let _open = OnDrop::new(|| open(&delay.pages));
+    let open = |state: &mut PinState| {
+        let at = state.closed.iter().position(|closed| *closed == delay.pages);
+        at.map(|at| state.closed.swap_remove(at))
+    };
+    let _open = OnDrop::new(|| change(open));
     unregister()
 }
 
@@ -247,9 +251,7 @@ impl Delay {
     }
 
     fn lift(&self, state: &mut PinState) {
-        let Some((patience, _)) = self.imposed else {
-            return;
-        };
+        let Some((patience, _)) = self.imposed else { return };
         let same = |w: &Waiting| w.pages == self.pages && w.patience == patience;
         if let Some(at) = state.waiting.iter().position(same) {
             state.waiting.swap_remove(at);
@@ -261,14 +263,6 @@ impl Drop for Delay {
     fn drop(&mut self) {
         change(|state| self.lift(state));
     }
-}
-
-/// Opens pages that [`close`] has closed.
-fn open(pages: &Pages) {
-    change(|state| {
-        let at = state.closed.iter().position(|closed| closed == pages);
-        at.map(|at| state.closed.swap_remove(at))
-    });
 }
 
 #[cfg(test)]

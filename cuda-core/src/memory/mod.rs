@@ -180,10 +180,7 @@ impl<M: MemoryKind> Block<M> {
         let uses = self.ledger.last_uses(&self.whole());
         let waits = M::frees_by_waiting(&self) && !uses.are_known_reached();
         let free = move || self.free_or_keep();
-        match waits || deferred::must_not_run_here() {
-            true => deferred::run_elsewhere(free),
-            false => free(),
-        }
+        if waits || deferred::must_not_run_here() { deferred::run_elsewhere(free) } else { free() }
     }
 
     /// What the drop of its owner does with a block that has bytes.
@@ -246,10 +243,7 @@ impl<M: MemoryKind> Storage<M> {
     /// Refuses memory that was given up, of which no bytes are left here.
     #[inline]
     pub(crate) fn ensure(&self) -> Result<()> {
-        match self.given_up {
-            false => Ok(()),
-            true => Err(Error::GivenUp { what: M::RESOURCE }),
-        }
+        if self.given_up { Err(Error::GivenUp { what: M::RESOURCE }) } else { Ok(()) }
     }
 
     /// The context that the memory belongs to.
@@ -369,10 +363,8 @@ fn over_aligned(alignment: usize, available: usize) -> Error {
 
 /// Refuses the number of a thing, `what` in the singular, of which there are `len`.
 pub(crate) fn within(op: &'static str, what: &str, index: usize, len: usize) -> Result<()> {
-    if index < len {
-        return Ok(());
-    }
-    Err(Error::invalid(op, format!("there is no {what} {index} among {len}, counted from 0")))
+    let why = || format!("there is no {what} {index} among {len}, counted from 0");
+    Error::unless_with(index < len, op, why)
 }
 
 /// Refuses a copy between slices of different length.

@@ -240,6 +240,49 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     pub(crate) fn range(&self) -> Bytes {
         self.start..self.start + self.byte_len()
     }
+
+    /// The address of the first element.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        M::place(self.block(), self.range().start)
+    }
+
+    /// The context that the elements belong to; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&'a Context> {
+        match self.place() {
+            Place::Host(_) => None,
+            Place::Device(_) => Some(M::context_of(&self.block().backing)),
+        }
+    }
+
+    /// Where the elements are, if others need to be given access.
+    pub(crate) fn confined(&self) -> Option<Confined> {
+        M::confined_to(self.block())
+    }
+
+    /// The device that the elements are on; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn on(&self) -> Option<Device> {
+        self.owner().map(Context::device)
+    }
+
+    /// The device that the elements count as being on for a stream: the stream's own, for managed
+    /// memory that every device uses as its own.
+    #[inline]
+    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
+        let on = self.on()?;
+        if on == stream.device() || !M::is_everywhere(self.block()) {
+            return Some(on);
+        }
+        Some(stream.device())
+    }
+
+    /// The device whose streams alone may use the elements; [`None`] for memory that every device uses
+    /// as its own, and for host memory.
+    pub(crate) fn only_on(&self) -> Option<Device> {
+        self.on().filter(|_| !M::is_everywhere(self.block()))
+    }
 }
 
 /// # The view
@@ -396,51 +439,6 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
             end: end.unwrap_or(usize::MAX),
             len,
         }),
-    }
-}
-
-impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
-    /// The address of the first element.
-    #[inline]
-    pub(crate) fn place(&self) -> Place {
-        M::place(self.block(), self.range().start)
-    }
-
-    /// The context that the elements belong to; [`None`] for host memory.
-    #[inline]
-    pub(crate) fn owner(&self) -> Option<&'a Context> {
-        match self.place() {
-            Place::Host(_) => None,
-            Place::Device(_) => Some(M::context_of(&self.block().backing)),
-        }
-    }
-
-    /// Where the elements are, if others need to be given access.
-    pub(crate) fn confined(&self) -> Option<Confined> {
-        M::confined_to(self.block())
-    }
-
-    /// The device that the elements are on; [`None`] for host memory.
-    #[inline]
-    pub(crate) fn on(&self) -> Option<Device> {
-        self.owner().map(Context::device)
-    }
-
-    /// The device that the elements count as being on for a stream: the stream's own, for managed
-    /// memory that every device uses as its own.
-    #[inline]
-    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
-        let on = self.on()?;
-        if on == stream.device() || !M::is_everywhere(self.block()) {
-            return Some(on);
-        }
-        Some(stream.device())
-    }
-
-    /// The device whose streams alone may use the elements; [`None`] for memory that every device uses
-    /// as its own, and for host memory.
-    pub(crate) fn only_on(&self) -> Option<Device> {
-        self.on().filter(|_| !M::is_everywhere(self.block()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::{LOAD, Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::Handle;
-use crate::util::{compare_by, debug_by};
+use crate::util::{compare_by, debug_by, get_or_try_init};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -160,13 +160,7 @@ impl Function {
     /// The limits that launches are checked against; queried from the driver once.
     #[inline]
     pub(crate) fn limits(&self) -> Result<&LaunchLimits> {
-        match self.found.limits.get() {
-            Some(limits) => Ok(limits),
-            None => {
-                let limits = LaunchLimits::of(self)?;
-                Ok(self.found.limits.get_or_init(|| limits))
-            }
-        }
+        get_or_try_init(&self.found.limits, || LaunchLimits::of(self))
     }
 
     /// One attribute: `cuFuncGetAttribute`.

@@ -63,10 +63,9 @@ pub(super) fn buffer<T: Pod>(
 ) -> Result<DeviceBuffer<T>> {
     let len = elements::<T>(bytes, address)?;
     // A variable without bytes need not be taken.
-    if bytes > 0 && !code.users().take_global(address) {
-        let why = format!("there is a buffer of the global `{name}` already");
-        return Err(Error::invalid("Module::global", why));
-    }
+    let taken = bytes == 0 || code.users().take_global(address);
+    let why = || format!("there is a buffer of the global `{name}` already");
+    Error::unless_with(taken, "Module::global", why)?;
     let owner = GlobalLease { code, given_back: bytes == 0, is_managed: is_managed(address) };
     Ok(owned(context, address, bytes, owner, len))
 }

@@ -10,9 +10,8 @@ use cuda_sys::{CUfunction, CUkernel, CUlibrary, symbol as cu};
 
 use super::code::{ByName, Code, Users, find_once};
 use super::function::{FoundFunction, LISTED};
-use super::global;
-use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
+use super::{JitOptions, Outputs, global};
 use crate::context::Context;
 use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::DeviceBuffer;

@@ -1,13 +1,12 @@
 //! Linking device code from several inputs.
 
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::path::Path;
 use std::ptr;
 
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 
-use super::jit::{JitOptions, Outputs};
-use super::{aligned, compiled, ptx_text, read_image};
+use super::{JitOptions, Outputs, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, c_string};
 use crate::module::nvrtc::Cubin;
@@ -154,10 +153,9 @@ impl Linker {
     #[doc(alias("cuLinkAddData"))]
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text("cuLinkAddData", ptx.as_ref())?;
-        let (data, bytes) = (text.as_ptr().cast(), text.as_bytes_with_nul().len());
         let name = self.next_name();
-        // SAFETY: PTX text with its NUL, alive during the call.
-        unsafe { self.add(cuda_sys::CU_JIT_INPUT_PTX, data, bytes, name) }
+        // SAFETY: PTX text with its NUL.
+        unsafe { self.add(cuda_sys::CU_JIT_INPUT_PTX, text.as_bytes_with_nul(), name) }
     }
 
     /// Adds a binary that NVRTC compiled: `cuLinkAddData_v2`.
@@ -200,7 +198,7 @@ impl Linker {
     pub unsafe fn add_image(&mut self, kind: LinkInput, image: &[u8]) -> Result<&mut Self> {
         let name = self.next_name();
         // SAFETY: the caller's promise is the same.
-        unsafe { self.add_bytes(kind, image, name) }
+        unsafe { self.add(kind.as_raw(), image, name) }
     }
 
     /// Adds an image from a file: [`Linker::add_image`] of its contents. Unlike `cuLinkAddFile_v2`,
@@ -222,7 +220,7 @@ impl Linker {
         let image = read_image(path)?;
         let name = c_string("cuLinkAddData", path)?;
         // SAFETY: these are the file's bytes, for which the caller promised what is required.
-        unsafe { self.add_bytes(kind, &image, name) }
+        unsafe { self.add(kind.as_raw(), &image, name) }
     }
 
     fn next_name(&self) -> CString {
@@ -230,36 +228,24 @@ impl Linker {
     }
 
     /// # Safety
-    /// As [`Linker::add_image`].
-    unsafe fn add_bytes(
-        &mut self,
-        kind: LinkInput,
-        image: &[u8],
-        name: CString,
-    ) -> Result<&mut Self> {
-        Error::unless(!image.is_empty(), "cuLinkAddData", "no bytes were given")?;
-        let copy = aligned(image);
-        // SAFETY: an image by the caller's promise, as long as it says, alive during the call.
-        unsafe { self.add(kind.as_raw(), copy.as_ptr().cast(), image.len(), name) }
-    }
-
-    /// # Safety
-    /// `data` is what `cuLinkAddData` accepts, of that kind and of this many bytes.
+    /// `data` is what `cuLinkAddData` accepts, of that kind.
     unsafe fn add(
         &mut self,
         kind: CUjitInputType,
-        data: *const c_void,
-        bytes: usize,
+        data: &[u8],
         name: CString,
     ) -> Result<&mut Self> {
+        let op = "cuLinkAddData";
+        Error::unless(!data.is_empty(), op, "no bytes were given")?;
         self.inputs += 1;
-        let (data, none) = (data.cast_mut(), ptr::null_mut());
-        self.call("cuLinkAddData", |raw| {
-            // SAFETY: data that is only read, as long as the caller promises, and a NUL-terminated
-            // name; "no reference is retained to any inputs after this call returns"; there are no
-            // options; the state exists, and its context is current.
+        let (mut copy, none) = (aligned(data), ptr::null_mut());
+        let (first, label) = (copy.as_mut_ptr().cast(), name.as_ptr());
+        self.call(op, |raw| {
+            // SAFETY: data that is only read, as long as `data`, and a NUL-terminated name, both
+            // alive during the call; "no reference is retained to any inputs after this call
+            // returns"; there are no options; the state exists, and its context is current.
             unsafe {
-                cu::cuLinkAddData_v2(raw, kind, data, bytes, name.as_ptr(), 0, none, none.cast())
+                cu::cuLinkAddData_v2(raw, kind, first, data.len(), label, 0, none, none.cast())
             }
         })?;
         Ok(self)
@@ -354,11 +340,9 @@ impl Release for LinkState {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        self.context.release("cuLinkDestroy", || {
-            // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
-            // call; the state's context is current.
-            unsafe { cu::cuLinkDestroy(self.raw.0) }
-        })?;
+        // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
+        // call; the state's context is current.
+        self.context.release("cuLinkDestroy", || unsafe { cu::cuLinkDestroy(self.raw.0) })?;
         // The driver does not write its logs there any more.
         self.outputs.free();
         Ok(())

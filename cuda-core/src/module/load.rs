@@ -11,9 +11,8 @@ use crate::context::Context;
 use crate::error::{Result, asked, check};
 use crate::module::code::{ByName, Code, Users, find_once};
 use crate::module::function::{FoundFunction, LISTED, name_of};
-use crate::module::jit::Outputs;
 use crate::module::nvrtc::Cubin;
-use crate::module::{Function, JitOptions, Loaded, Module, aligned, ptx_text, read_image};
+use crate::module::{Function, JitOptions, Loaded, Module, Outputs, aligned, ptx_text, read_image};
 use crate::process::{Handle, Owned};
 
 /// # Loading, and the kernels

@@ -189,12 +189,10 @@ impl Release for Loaded {
     /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), FailedRelease> {
         self.users.wait()?;
-        self.context.release("cuModuleUnload", || {
-            // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel
-            // of the module runs or is queued, and nothing uses its globals; the module's context is
-            // current.
-            unsafe { cu::cuModuleUnload(self.raw.0) }
-        })?;
+        // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel
+        // of the module runs or is queued, and nothing uses its globals; the module's context is
+        // current.
+        self.context.release("cuModuleUnload", || unsafe { cu::cuModuleUnload(self.raw.0) })?;
         self.outputs.free();
         Ok(())
     }

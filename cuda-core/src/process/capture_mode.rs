@@ -66,9 +66,7 @@ fn note(relaxed: bool) {
 
 impl Drop for RelaxedCaptureMode {
     fn drop(&mut self) {
-        let Some(mut before) = self.before else {
-            return;
-        };
+        let Some(mut before) = self.before else { return };
         note(false);
         // Tried again if it fails; a mode that stays relaxed forbids less, and harms nothing else.
         let _ = exchange(&mut before.clone()).or_else(|_| exchange(&mut before));

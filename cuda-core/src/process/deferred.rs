@@ -213,9 +213,7 @@ fn reap() {
     REAPS.set(true);
     lock(&REAPER).starting = false;
     loop {
-        let Some(job) = lock(&REAPER).next() else {
-            return;
-        };
+        let Some(job) = lock(&REAPER).next() else { return };
         run(move || {
             RelaxedCaptureMode::for_life();
             job();

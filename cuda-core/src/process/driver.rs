@@ -38,7 +38,7 @@ pub(crate) fn ensure() -> Result<()> {
 #[inline]
 pub(crate) fn ensure_or_in_callback() -> Result<bool> {
     match ensure() {
-        Err(Error::InCallback) => gone().map_or(Ok(false), Err),
+        Err(Error::InCallback) => ensure_not_gone().map(|()| false),
         result => result.map(|()| true),
     }
 }
@@ -54,9 +54,7 @@ fn ensure_slow() -> Result<()> {
     // Changes nothing once the process has begun to exit.
     let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     loop {
-        if let Some(error) = gone() {
-            return Err(error);
-        }
+        ensure_not_gone()?;
         hooks::watch_forks();
         // A missing driver is final, and detected here without a lock.
         cuda_sys::load()?;
@@ -85,12 +83,12 @@ fn start() -> Result<()> {
     Ok(())
 }
 
-/// The error, if the driver [is gone](is_gone).
-pub(crate) fn gone() -> Option<Error> {
+/// Refuses an operation that needs no driver call if the driver [is gone](is_gone).
+pub(crate) fn ensure_not_gone() -> Result<()> {
     match STATE.load(Ordering::Acquire) {
-        FORKED => Some(Error::Forked),
-        EXITING => Some(Error::Exiting),
-        _ => None,
+        FORKED => Err(Error::Forked),
+        EXITING => Err(Error::Exiting),
+        _ => Ok(()),
     }
 }
 

@@ -127,10 +127,7 @@ pub fn take_drop_hook() -> Option<DropHook> {
 
 fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
     // In a fork's child, a thread that does not exist there may hold the lock.
-    if driver::is_gone() {
-        return None;
-    }
-    std::mem::replace(&mut *lock(&HOOK), hook)
+    if driver::is_gone() { None } else { std::mem::replace(&mut *lock(&HOOK), hook) }
 }
 
 /// Counts a failure and calls the hook, unless the driver is gone with the process.

@@ -52,9 +52,7 @@ impl<R: Release> Owned<R> {
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
         // No error is made if there is a resource: the error would have to be dropped.
-        let Some(resource) = self.get() else {
-            return Err(Error::GivenUp { what: R::RESOURCE });
-        };
+        let Some(resource) = self.get() else { return Err(Error::GivenUp { what: R::RESOURCE }) };
         Ok(resource)
     }
 
@@ -80,9 +78,7 @@ impl<R: Release> Owned<R> {
 
 /// [`Owned::release`], if this is the last reference; otherwise only drops the reference.
 pub(crate) fn close<R: Release>(shared: Arc<Owned<R>>) -> Result<(), Rejected<Arc<Owned<R>>>> {
-    if let Err(error) = shared.live() {
-        return Err(Rejected::new(error, shared));
-    }
+    let ((), shared) = Rejected::unless(shared.live().map(drop), shared)?;
     match Arc::try_unwrap(shared) {
         Ok(mut sole) => sole.release().map_err(|error| Rejected::new(error, Arc::new(sole))),
         Err(_shared) => Ok(()),

@@ -41,7 +41,7 @@ impl Pass {
 
     /// [`Pass::enter`], with the error to return once the process exits.
     pub(crate) fn or_gone() -> Result<Self> {
-        Self::enter().ok_or_else(|| driver::gone().unwrap_or(Error::Exiting))
+        Self::enter().ok_or_else(|| driver::ensure_not_gone().err().unwrap_or(Error::Exiting))
     }
 }
 

@@ -199,11 +199,9 @@ impl<K: StreamKind> Stream<K> {
         let (raw, stream, _entered) = semaphore.bind(op, core)?;
         let mut wait = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS::default();
         wait.params.fence.value = value;
-        let call = |stream| {
-            // SAFETY: the call reads one handle and one description, both locals that outlive it; the
-            // semaphore stays until the mark that is made of this has completed.
-            unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
-        };
+        // SAFETY: the call reads one handle and one description, both locals that outlive it; the
+        // semaphore stays until the mark that is made of this has completed.
+        let call = |stream| unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) };
         stream.late(|| stream.submit(op, &mut [semaphore.touch()], call))?.1
     }
 }

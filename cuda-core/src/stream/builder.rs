@@ -186,11 +186,8 @@ impl StreamBuilder<'_> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
-        Error::unless(
-            len != 0,
-            "StreamBuilder::build_pool",
-            "a stream pool needs at least one stream",
-        )?;
+        let why = "a stream pool needs at least one stream";
+        Error::unless(len != 0, "StreamBuilder::build_pool", why)?;
         let streams: Result<_> = (0..len).map(|_| self.build()).collect();
         Ok(StreamPool { streams: streams?, turn: AtomicUsize::new(0) })
     }

@@ -148,11 +148,9 @@ impl<K: StreamKind> Stream<K> {
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
         recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
-        let call = |stream| {
-            // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
-            // keep the function until their last launch has completed.
-            unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) }
-        };
+        // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
+        // keep the function until their last launch has completed.
+        let call = |stream| unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) };
         bound.submit(op, touches, call).1
     }
 }
@@ -180,9 +178,7 @@ unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
     let call = unsafe { Arc::from_raw(data.cast::<HostCall>().cast_const()) };
-    let Some(function) = lock(&call.function).take() else {
-        return;
-    };
+    let Some(function) = lock(&call.function).take() else { return };
     // "The start of execution of the function has the same effect as synchronizing an event recorded
     // in the same stream immediately prior to the function": the function may look at memory that
     // such work has used.

@@ -64,10 +64,7 @@ impl Context {
     /// ```
     pub fn current_stream(&self) -> Result<Stream> {
         driver::ensure()?;
-        match get(self) {
-            Some(stream) => Ok(stream),
-            None => self.default_stream(),
-        }
+        get(self).map_or_else(|| self.default_stream(), Ok)
     }
 }
 

@@ -91,10 +91,7 @@ impl Event {
 
     /// The event; an error if it was given up, or if its last record is part of a graph.
     pub(crate) fn outside_captures(&self, op: &'static str) -> Result<&RawEvent> {
-        match self.captures.is_last() {
-            false => self.live(),
-            true => Err(Error::NotCapturable { op }),
-        }
+        if self.captures.is_last() { Err(Error::NotCapturable { op }) } else { self.live() }
     }
 
     /// The event; an error if it was given up.
@@ -301,13 +298,11 @@ impl Event {
             Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;
         }
         let (first, last) = (earlier.device().ordinal(), self.device().ordinal());
-        if first != last {
+        let why = || {
             let clocks = "time is taken between events of one device";
-            let reason = format!(
-                "the earlier event is of device {first}, the later of device {last}: {clocks}"
-            );
-            return Err(Error::invalid(op, reason));
-        }
+            format!("the earlier event is of device {first}, the later of device {last}: {clocks}")
+        };
+        Error::unless_with(first == last, op, why)?;
         let _relaxed = RelaxedCaptureMode::enter()?;
         let time = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()));
         let milliseconds = time.map_err(|error| {

@@ -1,7 +1,7 @@
-//! Locks and waits that ignore poisoning, and numbers of threads.
+//! Locks and waits that ignore poisoning, values that are made once, and numbers of threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Locks `mutex`. No code of this crate leaves a guarded value half changed when it unwinds, so a
 /// poisoned lock is still usable.
@@ -21,6 +21,19 @@ pub(crate) fn wait_while<'a, T>(
         guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
     guard
+}
+
+/// [`OnceLock::get_or_init`] for a value that may fail to be made; the next call then tries again.
+#[inline]
+pub(crate) fn get_or_try_init<T, E>(
+    cell: &OnceLock<T>,
+    make: impl FnOnce() -> Result<T, E>,
+) -> Result<&T, E> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
 }
 
 /// An id of the calling thread that no other thread of the process ever has.

@@ -147,9 +147,9 @@ impl Future for Ready<'_> {
             // In a fork's child the threads that would wake it do not exist, and may have held
             // locks.
             ReadyState::Waiting(ticket) => {
-                return match driver::gone() {
-                    Some(error) => Poll::Ready(Err(error)),
-                    None => ticket.poll(task.waker()),
+                return match driver::ensure_not_gone() {
+                    Ok(()) => ticket.poll(task.waker()),
+                    gone => Poll::Ready(gone),
                 };
             }
             ReadyState::New(pending) => {
@@ -193,7 +193,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
         // In a fork's child, a thread that does not exist there may hold the ledger's lock.
-        if let Some(error) = driver::gone() {
+        if let Err(error) = driver::ensure_not_gone() {
             return Ready::from_state(ReadyState::Done(Err(error)));
         }
         if let Err(error) = self.ledger().require_not_captured(&self.range(), access, "ready") {

@@ -87,9 +87,7 @@ impl Queues {
 
     /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
     pub(super) fn take(&mut self, key: QueueKey, first: &PendingMark, failed: bool) -> Vec<Wait> {
-        let Some(queue) = self.queues.get_mut(key) else {
-            return Vec::new();
-        };
+        let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
         let due = queue.take(first, failed);
         if queue.waits.is_empty() {
             self.queues.remove(key);

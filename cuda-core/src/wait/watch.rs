@@ -226,9 +226,7 @@ impl Watch {
         let marks = mem::take(&mut lock(&left.due).marks);
         let mut is_here = deferred::run_before(left.clone(), || drop(marks));
         while is_here {
-            let Some(then) = lock(&left.due).then.pop_front() else {
-                break;
-            };
+            let Some(then) = lock(&left.due).then.pop_front() else { break };
             is_here = deferred::run_before(left.clone(), || then(reached.clone()));
         }
         is_here
@@ -279,9 +277,7 @@ impl Watch {
         let mut came = false;
         let round = lock(&self.state).queues.free();
         for _ in 0..round {
-            let Some((key, first)) = lock(&self.state).queues.take_free() else {
-                break;
-            };
+            let Some((key, first)) = lock(&self.state).queues.take_free() else { break };
             match deferred::unless_exiting(|| first.query()) {
                 Ok(false) => {
                     drop(first);

@@ -153,7 +153,7 @@ impl Log {
 
 /// Whether this is a fork's child, where a thread that does not exist may hold the log's lock.
 fn is_forked() -> bool {
-    matches!(driver::gone(), Some(Error::Forked))
+    matches!(driver::ensure_not_gone(), Err(Error::Forked))
 }
 
 /// Held while this thread writes a line: a writer that allocates must not take the lock again.

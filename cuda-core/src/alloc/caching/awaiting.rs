@@ -70,10 +70,7 @@ impl<T> Awaiting<T> {
     fn pop_reached(&mut self, stream: u64) -> Option<(T, Fences)> {
         let (at, (_, fences)) = self.lines.get(stream)?.first()?;
         let waits = |mark: &Mark| mark.timeline.id() == stream;
-        if fences.first_unknown().is_some_and(waits) {
-            return None;
-        }
-        self.remove((stream, at))
+        if fences.first_unknown().is_some_and(waits) { None } else { self.remove((stream, at)) }
     }
 
     /// The earliest awaited mark of each of the next `most` streams, in round-robin order: what to

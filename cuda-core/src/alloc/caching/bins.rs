@@ -6,9 +6,8 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::awaiting::Awaiting;
-use super::heap::Heap;
 use super::segments::CacheBlockState;
-use super::{Home, class};
+use super::{Heap, Home, class};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::types::PoolUsage;

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::class;
 use super::limit::PoolLimit;
-use super::pool::CachingPool;
+use super::{CachingPool, class};
 use crate::alloc::Allocator;
 use crate::error::{ByteCount, Error, Result};
 use crate::process::{Contained, unless_panic};

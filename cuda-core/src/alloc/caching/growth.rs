@@ -176,9 +176,7 @@ impl Request<'_> {
                 self.heap.with(|state| state.space.of_others(&tried, kind, self.bytes))
             {
                 tried.push(mark.timeline.id());
-                let Ok(behind) = wait(self.core, std::slice::from_ref(&mark)) else {
-                    continue;
-                };
+                let Ok(behind) = wait(self.core, std::slice::from_ref(&mark)) else { continue };
                 let taken = self.heap.with(|state| {
                     state.space.hand_over(address, &mark, behind);
                     state.space.take(self.id(), kind, self.bytes)
@@ -337,9 +335,7 @@ impl Heap {
                     more.then(|| state.space.take_segment()).flatten()
                 })
             });
-            let Some(segment) = unused else {
-                return failed.map_or(Ok(went), Err);
-            };
+            let Some(segment) = unused else { return failed.map_or(Ok(went), Err) };
             let moving = self.begin_move();
             let given = give_back(&segment, &self.settings);
             self.with(|state| state.moves += u64::from(given.is_ok()));

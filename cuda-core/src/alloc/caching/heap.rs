@@ -232,9 +232,7 @@ impl Heap {
 
     /// Moves a block that its stream's cache does not keep into the heap.
     pub(super) fn put(block: Cached) {
-        let Some(heap) = block.heap().cloned() else {
-            return;
-        };
+        let Some(heap) = block.heap().cloned() else { return };
         // A stream that has handles keeps all its small blocks in its stream cache.
         let rest = match SegmentKind::of(block.home.bytes) {
             SegmentKind::Small => Rest::Stays,

@@ -50,12 +50,26 @@ impl PoolLimit {
     pub(super) fn check(self) -> Result<Self> {
         match self {
             Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
-            Self::Fraction(share) if !(0.0..=1.0).contains(&share) => {
-                let why = format!("{share} was given; a fraction is between 0 and 1");
-                Err(Error::invalid(OP, why))
+            Self::Fraction(share) => {
+                let why = || format!("{share} was given; a fraction is between 0 and 1");
+                Error::unless_with((0.0..=1.0).contains(&share), OP, why).map(|()| self)
             }
             other => Ok(other),
         }
+    }
+
+    /// The limit that the text says, which `op` was given.
+    pub(super) fn parse(op: &'static str, text: &str) -> Result<Self> {
+        let form = "bytes such as 64MiB or 2GiB, or a percentage from 0% to 100%";
+        let malformed = || Error::malformed(op, text, form);
+        let limit = match text.strip_suffix('%') {
+            // Only digits may begin it: no sign, no infinity.
+            Some(percent) if percent.starts_with(|first: char| first.is_ascii_digit()) => {
+                Self::Fraction(percent.parse::<f64>().map_err(|_| malformed())? / 100.0)
+            }
+            _ => Self::Bytes(parse_bytes(text).ok_or_else(malformed)?),
+        };
+        limit.check().map_err(|_| malformed())
     }
 }
 
@@ -71,22 +85,6 @@ impl FromStr for PoolLimit {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::parse(OP, text)
-    }
-}
-
-impl PoolLimit {
-    /// The limit that the text says, which `op` was given.
-    pub(super) fn parse(op: &'static str, text: &str) -> Result<Self> {
-        let form = "bytes such as 64MiB or 2GiB, or a percentage from 0% to 100%";
-        let malformed = || Error::malformed(op, text, form);
-        let limit = match text.strip_suffix('%') {
-            // Only digits may begin it: no sign, no infinity.
-            Some(percent) if percent.starts_with(|first: char| first.is_ascii_digit()) => {
-                Self::Fraction(percent.parse::<f64>().map_err(|_| malformed())? / 100.0)
-            }
-            _ => Self::Bytes(parse_bytes(text).ok_or_else(malformed)?),
-        };
-        limit.check().map_err(|_| malformed())
     }
 }
 

@@ -52,7 +52,7 @@ use stream_cache::StreamCache;
 /// block over touches no reference count: a hit writes no cache line that other streams' threads write.
 pub(crate) struct Home {
     /// The stream that it was allocated on.
-    core: Arc<StreamCore>,
+    pub(crate) core: Arc<StreamCore>,
     /// The heap it was cut from, unless that is the shared pool's.
     branch: Option<Arc<Heap>>,
     /// The size of the block: the request's, rounded.
@@ -62,11 +62,6 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    #[inline]
-    pub(crate) fn core(&self) -> &Arc<StreamCore> {
-        &self.core
-    }
-
     /// Whether the block belongs to its context, as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
@@ -163,8 +158,5 @@ pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut ManuallyDrop<Home>, f
     let home = unsafe { ManuallyDrop::take(home) };
     let timeline = home.core.timeline().clone();
     let block = Cached::new(address, home, timeline);
-    match fences.is_empty() {
-        true => StreamCache::put(block),
-        false => StreamCache::put_behind(block, fences),
-    }
+    if fences.is_empty() { StreamCache::put(block) } else { StreamCache::put_behind(block, fences) }
 }

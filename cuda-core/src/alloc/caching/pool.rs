@@ -78,7 +78,7 @@ const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
 pub(crate) fn shared() -> Result<&'static CachingPool> {
     static POOL: OnceLock<Result<CachingPool>> = OnceLock::new();
     // In a fork's child, a thread that does not exist there may have been initializing it.
-    if let Some(error) = driver::gone() {
+    if let Err(error) = driver::ensure_not_gone() {
         return POOL.get().ok_or(error)?.as_ref().map_err(Error::clone);
     }
     let make = || {
@@ -196,10 +196,7 @@ impl CachingPool {
     /// The most that the pool takes from a device, in each context; [`PoolLimit::None`] in a fork's
     /// child.
     pub fn limit(&self) -> PoolLimit {
-        if driver::is_gone() {
-            return PoolLimit::None;
-        }
-        self.0.settings.limit()
+        if driver::is_gone() { PoolLimit::None } else { self.0.settings.limit() }
     }
 
     /// Sets the limit. Memory that was already taken stays until it is [trimmed](Self::trim). No
@@ -219,7 +216,7 @@ impl CachingPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn set_limit(&self, limit: impl Into<PoolLimit>) -> Result<()> {
-        driver::gone().map_or(Ok(()), Err)?;
+        driver::ensure_not_gone()?;
         self.0.settings.set_limit(limit.into())
     }
 

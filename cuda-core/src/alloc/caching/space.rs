@@ -358,9 +358,7 @@ impl Space {
         seq: u64,
         timeline: Option<Arc<Timeline>>,
     ) {
-        let Some(range) = self.ranges.get_mut(address) else {
-            return;
-        };
+        let Some(range) = self.ranges.get_mut(address) else { return };
         range.state = RangeState::Free { owner, seq };
         let (bytes, segment) = (range.bytes, range.segment);
         let kind = self.kind_of(segment);
@@ -371,13 +369,9 @@ impl Space {
 
     /// Turns a free range into a taken one; returns its segment and size.
     fn remove(&mut self, address: CUdeviceptr) -> (CUdeviceptr, usize) {
-        let Some(range) = self.ranges.get_mut(address) else {
-            return (address, 0);
-        };
+        let Some(range) = self.ranges.get_mut(address) else { return (address, 0) };
         let (segment, bytes) = (range.segment, range.bytes);
-        let RangeState::Free { owner, seq } = range.state else {
-            return (segment, bytes);
-        };
+        let RangeState::Free { owner, seq } = range.state else { return (segment, bytes) };
         range.state = RangeState::Taken;
         let kind = self.kind_of(segment);
         self.free -= bytes;

@@ -167,9 +167,7 @@ impl StreamCache {
     #[cold]
     pub(super) fn put_behind(block: Cached, fences: Fences) {
         let home = Arc::clone(&block.home.core);
-        let Some(heap) = block.heap().cloned() else {
-            return;
-        };
+        let Some(heap) = block.heap().cloned() else { return };
         let refused = home.stream_cache.lock().put_behind(block, fences);
         if let Some(contents) = refused {
             heap.take_back(contents, Rest::Stays);
@@ -193,9 +191,7 @@ impl CachedBlocks {
     /// with it the counters.
     #[inline]
     fn of(&mut self, branch: Option<&Heap>) -> Option<&mut Bins> {
-        let Some(heap) = branch else {
-            return Some(&mut self.bins);
-        };
+        let Some(heap) = branch else { return Some(&mut self.bins) };
         let mut branches = self.branches.iter_mut();
         let branch = branches.find(|branch| ptr::eq(&*branch.heap, heap))?;
         Some(&mut branch.bins)

@@ -104,10 +104,8 @@ impl Context {
             "both contexts are of the same device: access is given to another device's memory";
         Error::unless(device != owner, op, same)?;
         let _changes = Changes::begin();
-        let enabled = self.call(op, (), |()| {
-            // SAFETY: `peer` is live; flags must be zero.
-            unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) }
-        });
+        // SAFETY: `peer` is live; flags must be zero.
+        let enabled = self.call(op, (), |()| unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) });
         match enabled {
             Err(Error::Driver { code, .. })
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}

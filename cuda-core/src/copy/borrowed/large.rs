@@ -62,11 +62,9 @@ impl Plan {
         share: &Share<'_>,
         ahead: usize,
     ) -> Result<()> {
-        let Some(ring) = Ring::new(cores, self.chunk) else {
-            return Ok(());
-        };
+        let Some(ring) = Ring::new(cores, self.chunk) else { return Ok(()) };
         // No more than there are quanta for.
-        let helpers = self.helpers.min(share.quanta().saturating_sub(1));
+        let helpers = self.helpers.min(share.quanta.saturating_sub(1));
         // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
         let mut flow = Flow {
             ends,
@@ -299,7 +297,7 @@ pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
     let (regions, slices): (Vec<Region>, Vec<&mut [u8]>) = staged.into_iter().unzip();
     let StagingOptions { threads, chunk } = staging()?.options;
     let share = Share::of_mut(slices.into_iter(), chunk);
-    let helpers = threads.min(share.quanta().saturating_sub(1));
+    let helpers = threads.min(share.quanta.saturating_sub(1));
     with_help(&share, helpers, |help| {
         for (piece, region) in regions.iter().enumerate() {
             // SAFETY: the next piece, and its region, which is kept until no thread accesses it.

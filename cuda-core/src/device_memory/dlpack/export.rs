@@ -239,30 +239,28 @@ impl Tensor {
         consumer: &Consumer,
         managed: impl FnOnce(DLTensor, *mut c_void) -> M,
     ) -> Result<NonNull<M>, Rejected<Self>> {
-        if let Err(error) = self.begin_use(consumer) {
-            return Err(Rejected::new(error, self));
-        }
-        let shape = self.extents.as_ptr().cast_mut();
-        let ndim = self.shape().len();
-        let address = self.memory.as_view().as_raw();
+        let ((), this) = Rejected::unless(self.begin_use(consumer), self)?;
+        let shape = this.extents.as_ptr().cast_mut();
+        let ndim = this.shape().len();
+        let address = this.memory.as_view().as_raw();
         let dl_tensor = DLTensor {
-            data: match self.shape().contains(&0) {
+            data: match this.shape().contains(&0) {
                 true => ptr::null_mut(),
                 // Of device memory, which the host does not access by it.
                 false => ptr::without_provenance_mut(address as usize),
             },
             device: DLDevice {
                 device_type: DLDevice::CUDA,
-                device_id: self.device().ordinal() as i32,
+                device_id: this.device().ordinal() as i32,
             },
             ndim: ndim as i32,
-            dtype: self.data_type,
+            dtype: this.data_type,
             shape,
             strides: shape.wrapping_add(ndim),
             byte_offset: 0,
         };
         let managed = managed(dl_tensor, ptr::null_mut());
-        let handed = Box::new(Handed { managed, tensor: self, consumer: consumer.clone() });
+        let handed = Box::new(Handed { managed, tensor: this, consumer: consumer.clone() });
         // The first field is at the address of the whole, by `repr(C)`.
         Ok(NonNull::from(Box::leak(handed)).cast())
     }
@@ -355,21 +353,18 @@ fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec
         count = count.and_then(|count| count.checked_mul(length));
     }
     let Some(strides) = strides else {
-        if count == Some(len) {
-            return Ok(extents);
-        }
-        let why = format!("shape {shape:?} has another number of elements than the memory ({len})");
-        return Err(Error::invalid(NEW, why));
+        let why =
+            || format!("shape {shape:?} has another number of elements than the memory ({len})");
+        return Error::unless_with(count == Some(len), NEW, why).map(|()| extents);
     };
     Error::unless(strides.len() == shape.len(), NEW, "each dimension needs one stride")?;
     let reach = shape.iter().zip(strides).try_fold(1usize, |reach, (length, stride)| {
         reach.checked_add(length.saturating_sub(1).checked_mul(*stride)?)
     });
     let is_empty = shape.contains(&0);
-    if !is_empty && reach.is_none_or(|reach| reach > len) {
-        let why = format!("{shape:?} by strides of {strides:?} leaves the {len} elements");
-        return Err(Error::invalid(NEW, why));
-    }
+    let stays = is_empty || reach.is_some_and(|reach| reach <= len);
+    let why = || format!("{shape:?} by strides of {strides:?} leaves the {len} elements");
+    Error::unless_with(stays, NEW, why)?;
     for (step, stride) in steps.iter_mut().zip(strides) {
         *step = fits(*stride).ok_or_else(too_long)?;
     }

@@ -3,8 +3,10 @@
 use std::ptr::NonNull;
 use std::slice;
 
-use super::element::TensorElement;
-use super::raw::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
+use super::{
+    DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
+    TensorElement,
+};
 use crate::device_memory::foreign::kept_by;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::{DeviceBuffer, NOWHERE, SharedSlice, byte_len, elements};
@@ -88,12 +90,9 @@ impl ImportedTensor {
     pub unsafe fn from_raw(raw: *mut DLManagedTensorVersioned, stream: &Stream) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise; every version begins with this field.
-        let version = unsafe { (*raw.as_ptr()).version };
-        if version.major != 1 {
-            let (major, minor) = (version.major, version.minor);
-            let why = format!("the tensor is of DLPack {major}.{minor}; only 1.x is known");
-            return Err(Error::invalid(FROM_RAW, why));
-        }
+        let DLPackVersion { major, minor } = unsafe { (*raw.as_ptr()).version };
+        let why = || format!("the tensor is of DLPack {major}.{minor}; only 1.x is known");
+        Error::unless_with(major == 1, FROM_RAW, why)?;
         // SAFETY: a live tensor of this layout, by the caller's promise and its version.
         let flags = unsafe { (*raw.as_ptr()).flags };
         // SAFETY: as above.
@@ -169,9 +168,7 @@ impl ImportedTensor {
 
     /// Whether the elements follow each other without gaps, the last dimension innermost.
     pub fn is_contiguous(&self) -> bool {
-        let Some(strides) = self.strides() else {
-            return true;
-        };
+        let Some(strides) = self.strides() else { return true };
         let mut expected = Some(1i64);
         let is_next = |(length, stride): (&i64, &i64)| {
             let fits = *length == 1 || expected == Some(*stride);
@@ -242,15 +239,12 @@ impl ImportedTensor {
         driver::ensure()?;
         self.stream.core().ensure()?;
         let DLTensor { data, device, dtype, byte_offset, .. } = self.tensor;
-        if dtype != T::DATA_TYPE {
-            let why = format!("the elements are {dtype}, not {}", T::DATA_TYPE);
-            return Err(Error::invalid(INTO_BUFFER, why));
-        }
-        if ![DLDevice::CUDA, DLDevice::CUDA_MANAGED].contains(&device.device_type) {
-            let kind = device.device_type;
-            let why = format!("the memory is no CUDA device's, but of DLDeviceType {kind}");
-            return Err(Error::invalid(INTO_BUFFER, why));
-        }
+        let why = || format!("the elements are {dtype}, not {}", T::DATA_TYPE);
+        Error::unless_with(dtype == T::DATA_TYPE, INTO_BUFFER, why)?;
+        let kind = device.device_type;
+        let is_cuda = [DLDevice::CUDA, DLDevice::CUDA_MANAGED].contains(&kind);
+        let why = || format!("the memory is no CUDA device's, but of DLDeviceType {kind}");
+        Error::unless_with(is_cuda, INTO_BUFFER, why)?;
         let on = self.stream.device().ordinal();
         if device.device_id != on as i32 {
             return Err(Error::wrong_device(INTO_BUFFER, device.device_id as u32, on));

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Granularity;
-use super::mapping::{SharedMapping, VirtualMapping};
-use super::physical::PhysicalMemory;
+use super::mapping::VirtualMapping;
+use super::{Granularity, PhysicalMemory};
 use crate::alloc::owned_storage;
 use crate::context::{Context, PeerAccess};
 use crate::device::Device;
@@ -81,7 +80,7 @@ impl<T: Pod> VirtualBuffer<T> {
         let mapping = VirtualMapping::reserve(context, max_bytes, granularity)?;
         let (address, bytes) = (mapping.address, mapping.reserved);
         let mapping = Arc::new(Mutex::new(mapping));
-        let storage = owned_storage(context, address, bytes, SharedMapping(mapping.clone()));
+        let storage = owned_storage(context, address, bytes, mapping.clone());
         Ok(Self::with_extra(storage, 0, Virtual { mapping, max_len }))
     }
 
@@ -127,11 +126,11 @@ impl<T: Pod> VirtualBuffer<T> {
         if len <= self.len() {
             return Ok(());
         }
-        if len > self.max_len() {
+        let why = || {
             let reserved = counted(self.max_len(), "element", "elements");
-            let reason = format!("addresses are reserved for {reserved}, not for {len}");
-            return Err(Error::invalid("VirtualBuffer::grow_to", reason));
-        }
+            format!("addresses are reserved for {reserved}, not for {len}")
+        };
+        Error::unless_with(len <= self.max_len(), "VirtualBuffer::grow_to", why)?;
         self.mapping().grow(len * size_of::<T>())?;
         self.set_len(len);
         Ok(())

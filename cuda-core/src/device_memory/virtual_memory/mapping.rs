@@ -241,12 +241,10 @@ impl VirtualMapping {
     }
 }
 
-/// A mapping as the owner of a block of device memory; the buffer shares it, to change it.
-pub(super) struct SharedMapping(pub(super) Arc<Mutex<VirtualMapping>>);
-
-impl MemoryOwner for SharedMapping {
+/// A mapping owns a block of device memory; the buffer shares it, to change it.
+impl MemoryOwner for Arc<Mutex<VirtualMapping>> {
     fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         // The buffer may still refer to the mapping, which is empty from here on.
-        lock(&self.0).release()
+        lock(self).release()
     }
 }

@@ -167,9 +167,7 @@ impl PhysicalMemory {
     #[doc(alias("cuMemGetAllocationPropertiesFromHandle"))]
     pub fn shareable(&self) -> Result<ShareableHandle> {
         driver::ensure()?;
-        let Some(Allocation { handle, .. }) = self.live() else {
-            return Ok(ShareableHandle::None);
-        };
+        let Some(Allocation { handle, .. }) = self.live() else { return Ok(ShareableHandle::None) };
         let to = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
         // SAFETY: the call writes one structure of this type, to an exclusive borrow; `self` keeps the
         // handle alive.
@@ -245,10 +243,7 @@ impl PhysicalMemory {
     /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it
     /// is kept, no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
-        match self.0.get() {
-            Some(_) => self.0.release(),
-            None => Ok(()),
-        }
+        if self.0.get().is_some() { self.0.release() } else { Ok(()) }
     }
 }
 
@@ -275,11 +270,9 @@ impl Release for Allocation {
         if self.handle == 0 {
             return Ok(());
         }
-        self.context.release("cuMemRelease", || {
-            // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
-            // "freed when all outstanding mappings to the memory are unmapped".
-            unsafe { cu::cuMemRelease(self.handle) }
-        })
+        // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
+        // "freed when all outstanding mappings to the memory are unmapped".
+        self.context.release("cuMemRelease", || unsafe { cu::cuMemRelease(self.handle) })
     }
 }
 

@@ -30,7 +30,6 @@ static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Not set, and the environment not read yet.
 const UNKNOWN: u8 = u8::MAX;
-const SLAB: u8 = PinnedBackend::Slab as u8;
 const DRIVER: u8 = PinnedBackend::Driver as u8;
 
 /// What [`PinnedPool::set_backend`](super::PinnedPool::set_backend) does.
@@ -50,12 +49,12 @@ pub(super) fn is_driver() -> Result<bool> {
 #[cold]
 fn look_up() -> Result<bool> {
     let text = setting("CUDA_CORE_PINNED").unwrap_or_else(|| "slab".to_owned());
-    let value = match text.trim() {
-        "slab" => SLAB,
-        "driver" => DRIVER,
+    let backend = match text.trim() {
+        "slab" => PinnedBackend::Slab,
+        "driver" => PinnedBackend::Driver,
         _ => return Err(Error::malformed("CUDA_CORE_PINNED", &text, "slab or driver")),
     };
     // `PinnedPool::set_backend` may have been called meanwhile; it wins.
-    let _ = BACKEND.compare_exchange(UNKNOWN, value, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = BACKEND.compare_exchange(UNKNOWN, backend as u8, Ordering::Relaxed, Ordering::Relaxed);
     Ok(BACKEND.load(Ordering::Relaxed) == DRIVER)
 }

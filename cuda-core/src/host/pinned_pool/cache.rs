@@ -5,11 +5,10 @@ use std::mem;
 
 use cuda_sys::CUdeviceptr;
 
-use super::PinnedChunk;
 use super::class::{self, CLASSES};
-use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
+use super::{NumaNode, PinnedChunk};
 use crate::alloc::caching::class::SegmentKind;
 use crate::alloc::caching::owners::NO_OWNER;
 use crate::alloc::caching::space::Space;
@@ -138,9 +137,7 @@ impl Cache {
         // Round-robin: a chunk that waits for a stream that is held up does not hide the others.
         for _ in 0..self.pending_in(node, bin).min(most) {
             let pending = &mut self.shelves[node].bins[bin].pending;
-            let Some((chunk, fences)) = pending.pop_front() else {
-                return;
-            };
+            let Some((chunk, fences)) = pending.pop_front() else { return };
             if !fences.are_known_reached() {
                 pending.push_back((chunk, fences));
                 continue;
@@ -183,9 +180,7 @@ impl Cache {
         if self.is_retired(&chunk) {
             return;
         }
-        let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else {
-            return;
-        };
+        let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else { return };
         match class::kind(chunk.bytes) {
             SegmentKind::Small => shelf.bins[class::bin(chunk.bytes)].idle.push(chunk),
             SegmentKind::Large => shelf.space.give(chunk.address(), None),

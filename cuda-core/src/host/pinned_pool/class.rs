@@ -32,10 +32,7 @@ pub(super) const fn kind(bytes: usize) -> SegmentKind {
 /// Size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
 #[inline]
 pub(super) fn rounded(bytes: usize) -> usize {
-    if bytes > LARGEST {
-        return bytes.next_multiple_of(STEP);
-    }
-    size_class::rounded(bytes, GRANULE)
+    if bytes > LARGEST { bytes.next_multiple_of(STEP) } else { size_class::rounded(bytes, GRANULE) }
 }
 
 #[cfg(test)]

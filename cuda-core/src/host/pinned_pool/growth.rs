@@ -3,12 +3,10 @@
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
-use super::cache::Cache;
 use super::class::{self, GRANULE};
 use super::host_mapping::UNIT;
-use super::node::NumaNode;
 use super::source::{Slab, SlabSource};
-use super::{PinnedChunk, Slabs};
+use super::{Cache, NumaNode, PinnedChunk, Slabs};
 use crate::alloc::caching::class::SegmentKind;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
@@ -104,9 +102,7 @@ impl Slabs {
                 }
                 cache.disown()
             };
-            let Some(slab) = slab else {
-                return Ok(gone);
-            };
+            let Some(slab) = slab else { return Ok(gone) };
             match slab.release() {
                 Ok(bytes) => gone += bytes,
                 Err(Rejected { error, value: kept }) => {

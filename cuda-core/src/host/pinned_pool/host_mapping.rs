@@ -112,9 +112,7 @@ mod os {
             unsafe { libc::madvise(base.0.as_ptr().cast(), bytes, advice) };
         }
         let one: libc::c_ulong = 1;
-        let Some(mask) = node.number().and_then(|number| one.checked_shl(number)) else {
-            return;
-        };
+        let Some(mask) = node.number().and_then(|number| one.checked_shl(number)) else { return };
         // The kernel reads one bit less than the number it is passed.
         let bits = libc::c_ulong::BITS + 1;
         // SAFETY: a mapping of this crate's, whose bytes the call does not change; the mask has as

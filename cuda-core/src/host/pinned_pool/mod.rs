@@ -95,10 +95,7 @@ static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
 #[inline]
 pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     driver::ensure()?;
-    if backend::is_driver()? {
-        return allocate(context, bytes);
-    }
-    SHARED.take(context, bytes)
+    if backend::is_driver()? { allocate(context, bytes) } else { SHARED.take(context, bytes) }
 }
 
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
@@ -281,9 +278,9 @@ impl Drop for Slabs {
     fn drop(&mut self) {
         let cache = self.cache.get_mut().unwrap_or_else(PoisonError::into_inner);
         let cache = mem::replace(cache, Cache::NEW);
-        match driver::gone() {
-            None => SHARED.with(|shared| shared.append(cache)),
-            Some(_) => mem::forget(cache),
+        match driver::is_gone() {
+            true => mem::forget(cache),
+            false => SHARED.with(|shared| shared.append(cache)),
         }
     }
 }

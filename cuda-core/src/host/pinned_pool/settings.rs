@@ -92,7 +92,7 @@ impl PinnedPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn usage(&self) -> Result<PoolUsage> {
-        driver::gone().map_or(Ok(()), Err)?;
+        driver::ensure_not_gone()?;
         Ok(PoolUsage { limit: self.limit(), ..lock(&self.slabs().cache).usage() })
     }
 
@@ -101,7 +101,7 @@ impl PinnedPool {
     /// # Errors
     /// Those of [`PinnedPool::usage`].
     pub fn reset_peaks(&self) -> Result<()> {
-        driver::gone().map_or(Ok(()), Err)?;
+        driver::ensure_not_gone()?;
         lock(&self.slabs().cache).reset_peaks();
         Ok(())
     }

@@ -4,10 +4,9 @@ use std::mem;
 
 use cuda_sys::CUdeviceptr;
 
-use super::PinnedChunk;
 use super::host_mapping::HostMapping;
-use super::node::NumaNode;
 use super::room;
+use super::{NumaNode, PinnedChunk};
 use crate::alloc::caching::class::SegmentKind;
 use crate::alloc::caching::space::{Fate, Segment, TakenRange};
 use crate::context::Context;

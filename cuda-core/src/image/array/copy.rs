@@ -2,9 +2,8 @@
 
 use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
-use super::texel::Texel;
 use super::texel_side::{TexelDestination, TexelSource};
-use super::view::{ArraySlice, ArraySliceMut};
+use super::{ArraySlice, ArraySliceMut, Texel};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
@@ -103,11 +102,9 @@ pub(super) unsafe fn enqueue(
     copy: &CUDA_MEMCPY3D,
     touches: &mut [Touch<'_>],
 ) -> (u64, Result<()>) {
-    let call = |stream| {
-        // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
-        // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
-        // marks, and the caller keeps the rest.
-        unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) }
-    };
+    // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
+    // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
+    // marks, and the caller keeps the rest.
+    let call = |stream| unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) };
     stream.submit_copy(OP, touches, call)
 }

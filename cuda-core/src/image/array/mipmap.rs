@@ -4,10 +4,9 @@ use std::ptr;
 
 use cuda_sys::{CUmipmappedArray, symbol as cu};
 
-use super::shape::{ArrayFlags, ArrayShape};
-use super::texel::Texel;
-use super::view::{ArraySlice, ArraySliceMut, Level};
-use super::{RawArray, TexelArray};
+use super::{
+    ArrayFlags, ArrayShape, ArraySlice, ArraySliceMut, Level, RawArray, Texel, TexelArray,
+};
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::memory::within;

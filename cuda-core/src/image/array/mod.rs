@@ -109,9 +109,6 @@ pub struct OneLevel {
     flags: ArrayFlags,
 }
 
-/// The handle of a single array, or of one level of a mipmap.
-pub(crate) type RawLevel = Handle<CUarray>;
-
 const OP: &str = "cuArray3DCreate";
 
 impl<T: Texel, L> TexelArray<T, L> {
@@ -171,10 +168,8 @@ impl<T: Texel, L> TexelArray<T, L> {
     #[doc(alias("cuArrayDestroy", "cuMipmappedArrayDestroy"))]
     #[doc(alias("cudaFreeArray", "cudaFreeMipmappedArray"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        let freed = driver::ensure().and_then(|()| match Arc::get_mut(&mut self.storage) {
-            Some(sole) => sole.free(),
-            None => Ok(()),
-        });
+        let sole = Arc::get_mut(&mut self.storage);
+        let freed = driver::ensure().and_then(|()| sole.map_or(Ok(()), Storage::free));
         freed.map_err(|error| Rejected::new(error, self))
     }
 }

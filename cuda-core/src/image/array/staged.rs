@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use super::copy::{OP, enqueue};
-use super::texel::Texel;
-use super::view::{ArraySlice, ArraySliceMut};
+use super::{ArraySlice, ArraySliceMut, Texel};
 use crate::copy::CopySide;
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::error::Result;

@@ -2,10 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::CudaArray;
 use super::copy::OP;
-use super::texel::Texel;
-use super::view::{ArraySlice, ArraySliceMut};
+use super::{ArraySlice, ArraySliceMut, CudaArray, Texel};
 use crate::copy::{CopySide, Pitched, PitchedMut, same_extent};
 use crate::device::Device;
 use crate::error::Result;

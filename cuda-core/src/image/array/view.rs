@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 
-use super::texel::Texel;
-use super::{ArrayMemory, CudaArray, RawLevel};
+use cuda_sys::CUarray;
+
+use super::{ArrayMemory, CudaArray, Texel};
 use crate::copy::CopySide;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{Storage, bounds};
+use crate::process::Handle;
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Touch};
 use crate::types::{Extent, Origin};
 use crate::util::{debug_by, from};
@@ -16,7 +18,7 @@ use crate::util::{debug_by, from};
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     // INVARIANT: an array of this size, which the storage keeps alive.
-    pub(super) raw: RawLevel,
+    pub(super) raw: Handle<CUarray>,
     pub(super) extent: Extent,
     /// Its first byte, as the storage's ledger counts.
     pub(super) start: usize,

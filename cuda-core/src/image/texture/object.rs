@@ -1,5 +1,7 @@
 //! What textures and surfaces share: a handle, its resource, and its users.
 
+#![allow(private_bounds, reason = "that bound is the seal")]
+
 use std::marker::PhantomData;
 use std::mem;
 
@@ -32,7 +34,6 @@ pub(crate) trait ObjectKind: Send + 'static {
 
 /// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture)
 /// and [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
-#[allow(private_bounds, reason = "that bound is the seal")]
 pub struct ImageObject<T: Texel, K: ObjectKind> {
     object: Owned<LiveObject<K>>,
     _texels: PhantomData<T>,
@@ -40,11 +41,11 @@ pub struct ImageObject<T: Texel, K: ObjectKind> {
 
 /// A texture or a surface and what it was created from, for as long as both are borrowed: a
 /// kernel's argument.
-#[allow(private_bounds, reason = "that bound is the seal")]
 pub struct BoundObject<'a, K: ObjectKind> {
-    handle: u64,
-    context: &'a Context,
-    touches: [Touch<'a>; 2],
+    pub(crate) handle: u64,
+    /// Where the handle is valid.
+    pub(crate) context: &'a Context,
+    pub(crate) touches: [Touch<'a>; 2],
     _kind: PhantomData<K>,
 }
 
@@ -59,7 +60,6 @@ struct LiveObject<K> {
     _kind: PhantomData<K>,
 }
 
-#[allow(private_bounds, reason = "that bound is the seal")]
 impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// An object that owns `handle`, of the context.
     pub(super) fn own(context: &Context, handle: u64, made: Made) -> Self {
@@ -79,15 +79,10 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         self.object.get().map_or(0, |live| live.handle)
     }
 
-    /// What it was created from.
-    pub(super) fn made(&self) -> &Made {
-        &self.object.made
-    }
-
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
         let why = "the object was created from other memory than the memory given here";
-        Error::unless(self.made().is(made), K::NAME, why)?;
+        Error::unless(self.object.made.is(made), K::NAME, why)?;
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let own = Touch::shared(ledger, WHOLE, Access::Read, InGraphs::Kept);
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
@@ -136,17 +131,9 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     }
 }
 
-#[allow(private_bounds, reason = "that bound is the seal")]
-impl<'a, K: ObjectKind> BoundObject<'a, K> {
-    /// What a launch needs: the parameter's value, the context where it is valid, and the accesses.
-    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
-        (self.handle, self.context, self.touches)
-    }
-}
-
 debug_by! {
     [T: Texel, K: ObjectKind] ImageObject<T, K>: |it| "ImageObject" {
-        kind: K::RESOURCE, handle: it.as_raw(), array: it.made().array(), device: it.device()
+        kind: K::RESOURCE, handle: it.as_raw(), array: it.object.made.array(), device: it.device()
     }
 }
 

@@ -221,7 +221,7 @@ viewed! {
 
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let (handle, context, touches) = self.into_parts();
+        let BoundObject { handle, context, touches, .. } = self;
         touched.object(context, touches);
         arguments.push(&handle.to_ne_bytes());
     }

@@ -94,10 +94,6 @@ impl<'a> NvtxEvent<'a> {
         *self == Self::new(self.name)
     }
 
-    pub(super) fn name(&self) -> CString {
-        c_name(self.name)
-    }
-
     /// As the tool takes it; it refers to `name`.
     pub(super) fn attributes(&self, name: &CString) -> EventAttributes {
         let (payload_type, payload) = match self.payload {

@@ -263,7 +263,7 @@ unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
 fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
     type Plain<R> = unsafe extern "C" fn(*const c_char) -> R;
     type Extended<R> = unsafe extern "C" fn(*const EventAttributes) -> R;
-    let name = event.name();
+    let name = c_name(event.get_name());
     if event.is_plain() {
         // SAFETY: the functions that are given as `plain` are of this type.
         if let Some(called) = unsafe { function::<Plain<R>>(CORE, plain) } {

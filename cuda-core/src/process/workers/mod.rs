@@ -130,7 +130,7 @@ impl Help<'_> {
     pub(crate) fn call(&self) {
         if self.job.is_some() {
             NEWS.fetch_add(1, Ordering::SeqCst);
-            wake(FAN_OUT);
+            wake();
         }
     }
 
@@ -140,8 +140,8 @@ impl Help<'_> {
     }
 }
 
-/// Wakes sleeping threads, at most `wanted`.
-fn wake(wanted: usize) {
+/// Wakes sleeping threads, at most [`FAN_OUT`].
+fn wake() {
     // Either this thread sees the one about to sleep, or that one sees what was published before.
     fence(Ordering::SeqCst);
     let asleep = ASLEEP.load(Ordering::SeqCst);
@@ -150,7 +150,7 @@ fn wake(wanted: usize) {
     }
     // A thread between its last look and its sleep holds the lock.
     drop(lock(&TEAM));
-    for _ in 0..wanted.min(asleep) {
+    for _ in 0..FAN_OUT.min(asleep) {
         CALLED.notify_one();
     }
 }
@@ -224,7 +224,7 @@ fn serve(generation: u64) {
         if let Some((job, wants_more)) = team.enter() {
             drop(team);
             if wants_more {
-                wake(FAN_OUT);
+                wake();
             }
             // SAFETY: `enter` has counted this thread as inside.
             unsafe { help(job) };

@@ -82,12 +82,6 @@ impl Pocket for StagingSlot {
 }
 
 impl Lease {
-    /// A chunk that no device uses, for the stream. Allocates in the primary context, which
-    /// outlives all chunks.
-    fn acquire(core: &StreamCore) -> Result<Arc<Self>> {
-        take(core, CHUNK).map(Self::of)
-    }
-
     fn of(chunk: StagingChunk) -> Arc<Self> {
         Arc::new(Self { chunk, claimed: AtomicUsize::new(0), last: Mutex::new(Fences::none()) })
     }
@@ -165,13 +159,13 @@ impl Region {
 pub(crate) fn reserve(stream: &Bound<'_>, len: usize) -> Result<Region> {
     let core = stream.core();
     if len > CHUNK / 2 {
-        return claim_new(&Lease::acquire(core)?, len);
+        return claim_new(&Lease::of(take(core)?), len);
     }
     let current = lock(&core.staging).clone();
     if let Some(region) = current.as_ref().and_then(|lease| lease.claim(len)) {
         return Ok(region);
     }
-    let lease = Lease::acquire(core)?;
+    let lease = Lease::of(take(core)?);
     let region = claim_new(&lease, len)?;
     if lease.chunk.is_pageable() {
         // Not kept as the current chunk: the next copy may find a pinned one.
@@ -190,23 +184,23 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
     lease.claim(len).ok_or(Error::SizeOverflow { len, element_size: 1 })
 }
 
-/// A chunk that is known to be idle or found so by a query, a new one, or one of the stream's own
-/// after a wait.
+/// A chunk of [`CHUNK`] bytes that is known to be idle or found so by a query, a new one, or one of
+/// the stream's own after a wait. Allocates in the primary context, which outlives all chunks.
 ///
 /// Does not wait for other streams, nor for work that is held up: that may continue only after what
 /// the calling thread does next. (Without memory for a new chunk, [it must](take_at_last).)
-fn take(core: &StreamCore, bytes: usize) -> Result<StagingChunk> {
+fn take(core: &StreamCore) -> Result<StagingChunk> {
     let id = core.timeline().id();
     let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
-    if let Some(chunk) = take_done(bytes, &is_own) {
+    if let Some(chunk) = take_done(CHUNK, &is_own) {
         return Ok(chunk);
     }
-    if !has_room(bytes) {
-        if let Some(chunk) = take_when_done(bytes, &|last| is_own(last) && !last.are_held_up()) {
+    if !has_room(CHUNK) {
+        if let Some(chunk) = take_when_done(CHUNK, &|last| is_own(last) && !last.are_held_up()) {
             return Ok(chunk);
         }
     }
-    allocate_or_wait(core.device(), bytes)
+    allocate_or_wait(core.device(), CHUNK)
 }
 
 /// Whether the limit allows one more chunk of that size.

@@ -64,6 +64,17 @@ impl StagingOptions {
     pub const fn new(threads: usize, chunk: usize) -> Self {
         Self { threads, chunk }
     }
+
+    fn check(self) -> Result<Self> {
+        if self.threads > workers::MOST {
+            return Err(bad_threads(&self.threads.to_string()));
+        }
+        let fits = (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(&self.chunk);
+        if !fits || !self.chunk.is_power_of_two() {
+            return Err(bad_chunk(&self.chunk.to_string()));
+        }
+        Ok(self)
+    }
 }
 
 /// The options in force.
@@ -97,7 +108,7 @@ pub fn staging_options() -> Result<StagingOptions> {
 
 /// [`staging_options`], and what follows from how they were set.
 pub(crate) fn staging() -> Result<Staging> {
-    driver::gone().map_or(Ok(()), Err)?;
+    driver::ensure_not_gone()?;
     let mut known = lock(&STAGING);
     if let Some(staging) = *known {
         return Ok(staging);
@@ -113,7 +124,7 @@ pub(crate) fn staging() -> Result<Staging> {
 /// [`Error::Invalid`] for an invalid number of threads or chunk size; nothing changes then.
 /// [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
-    driver::gone().map_or(Ok(()), Err)?;
+    driver::ensure_not_gone()?;
     let options = options.check()?;
     let mut known = lock(&STAGING);
     CHUNK_NOW.store(options.chunk, Ordering::Relaxed);
@@ -144,19 +155,6 @@ impl Staging {
 fn default_threads(cores: usize, useful: usize) -> [usize; 2] {
     let threads = cores.min(useful) - 1;
     [threads, (2 * threads).min(cores - 1)]
-}
-
-impl StagingOptions {
-    fn check(self) -> Result<Self> {
-        if self.threads > workers::MOST {
-            return Err(bad_threads(&self.threads.to_string()));
-        }
-        let fits = (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(&self.chunk);
-        if !fits || !self.chunk.is_power_of_two() {
-            return Err(bad_chunk(&self.chunk.to_string()));
-        }
-        Ok(self)
-    }
 }
 
 fn bad_threads(text: &str) -> Error {

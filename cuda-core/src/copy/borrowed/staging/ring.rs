@@ -48,9 +48,7 @@ impl Ring {
         }
         // Goes back to the pool with its last region.
         self.current = None;
-        let Some(chunk) = self.take(has_others)? else {
-            return Ok(None);
-        };
+        let Some(chunk) = self.take(has_others)? else { return Ok(None) };
         let lease = Lease::of(chunk);
         let region = claim_new(&lease, len)?;
         self.current = Some(lease);

@@ -38,7 +38,7 @@ pub(crate) struct Share<'a> {
     // INVARIANT: the pieces that they belong to have a region, whose bytes are theirs.
     open: AtomicUsize,
     /// The total number of quanta.
-    quanta: usize,
+    pub(crate) quanta: usize,
     /// Borrow of the slices.
     _borrow: PhantomData<&'a mut [u8]>,
 }
@@ -110,11 +110,6 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// The number of quanta.
-    pub(crate) fn quanta(&self) -> usize {
-        self.quanta
-    }
-
     /// Lets threads copy `piece`, the next one, from or to its region.
     ///
     /// # Safety
@@ -123,9 +118,7 @@ impl<'a> Share<'a> {
     /// caller nor the device accesses it, until the piece [is done](Self::is_done) or no thread can
     /// be copying it any more.
     pub(crate) unsafe fn open(&self, piece: usize, region: &Region) {
-        let Some(opened) = self.pieces.get(piece) else {
-            return;
-        };
+        let Some(opened) = self.pieces.get(piece) else { return };
         opened.staged.store(region.as_ptr(), Ordering::Relaxed);
         let end = opened.first + opened.len.div_ceil(self.quantum);
         self.open.store(end, Ordering::Release);
@@ -151,9 +144,7 @@ impl<'a> Share<'a> {
             if self.step() || self.is_done(piece) {
                 return Ok(());
             }
-            if let Some(gone) = driver::gone() {
-                return Err(gone);
-            }
+            driver::ensure_not_gone()?;
             if help.has_failed() {
                 // `with_help` resumes the helper's panic when the help ends.
                 return Err(Error::Exiting);
@@ -175,9 +166,7 @@ impl<'a> Share<'a> {
 
     fn copy(&self, quantum: usize) {
         let at = self.pieces.partition_point(|piece| piece.first <= quantum);
-        let Some(piece) = at.checked_sub(1).and_then(|at| self.pieces.get(at)) else {
-            return;
-        };
+        let Some(piece) = at.checked_sub(1).and_then(|at| self.pieces.get(at)) else { return };
         let start = (quantum - piece.first) * self.quantum;
         let len = self.quantum.min(piece.len - start);
         let slice = piece.slice.wrapping_add(start);
@@ -196,9 +185,7 @@ impl Work for Share<'_> {
         if self.waiting() == 0 {
             return false;
         }
-        let Some(_pass) = Pass::enter() else {
-            return false;
-        };
+        let Some(_pass) = Pass::enter() else { return false };
         let taken = self.take();
         if let Some(quantum) = taken {
             self.copy(quantum);
