@@ -35,11 +35,13 @@ use crate::util::debug_by;
 /// waits for memory that is about to be freed), or upload more on the stream than
 /// [`Stream::upload`] stages without waiting. CUDA does not see the dependency: if both
 /// streams share a hardware queue, it may queue the work that would bring the value after the wait,
-/// and then neither proceeds. So enqueue the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
+/// and then neither proceeds. So enqueue the work that brings the value first, or order the streams
+/// with [`Stream::wait_stream`] as well.
 ///
-/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. Its
-/// place in memory is reused when no enqueued work, and no graph, uses it any more. If a stream still waits for a value that no code can set any
-/// more, that place is never reused, and that stream never goes on.
+/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are
+/// gone. Its place in memory is reused when no enqueued work, and no graph, uses it any more. If a
+/// stream still waits for a value that no code can set any more, that place is never reused, and that
+/// stream never goes on.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Signal, WaitValue};
