@@ -268,8 +268,26 @@ gpu_test! {
             })
         }));
         assert!(panicked.is_err());
+        // Two streams, which the capture does not join.
+        for panics in [false, true] {
+            let on_both = || {
+                Graph::capture_on([&context, &context], |[one, two]| {
+                    one.fill(x.slice_mut(..50)?, 1)?;
+                    two.fill(x.slice_mut(50..)?, 1)?;
+                    assert!(!panics, "on purpose");
+                    two.synchronize()
+                })
+            };
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(on_both)) {
+                Ok(failed) => not_captured(failed, "the closure's error"),
+                Err(_) => assert!(panics),
+            }
+        }
         context.synchronize()?; // would end a capture, and is refused during one
         assert_eq!(stream.download_vec(&x)?, [0; 100], "nothing ran");
+        let graph = Graph::capture_on([&context, &context], |[_, two]| two.fill(&mut x, 2))?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
         Ok(())
     }
 }

@@ -265,6 +265,9 @@ fn not_in_graphs(op: &str) -> String {
         | "cuStreamWriteValue64"
         | "cuStreamWaitValue32"
         | "cuStreamWaitValue64" => "; outside of conditions, a `Signal` can",
+        "cuSignalExternalSemaphoresAsync" | "cuWaitExternalSemaphoresAsync" => {
+            "; signal it, or wait for it, on the stream of the launch"
+        }
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",

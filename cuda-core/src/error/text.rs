@@ -129,6 +129,7 @@ mod tests {
         for (op, instead) in [
             ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` or `Registered` memory, and lend it"),
             ("cuStreamWaitValue64", "a `Signal` can"),
+            ("cuSignalExternalSemaphoresAsync", "on the stream of the launch"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
             ("cuMemcpyHtoDAsync", "instead of a slice, `upload_owned`"),
             ("cuStreamWaitEvent", "`wait_event_each`"),

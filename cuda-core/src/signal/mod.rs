@@ -16,7 +16,7 @@ use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::timeline::recording::{GraphTraits, KeptAlive};
-use crate::timeline::{Bound, StreamCore};
+use crate::timeline::{Bound, Mark, StreamCore};
 use crate::util::debug_by;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
@@ -72,7 +72,13 @@ struct SignalWord {
     ledger: Ledger,
 }
 
-impl KeptAlive for SignalWord {}
+impl KeptAlive for SignalWord {
+    /// The chunk is reused only after the launch.
+    fn note_last_launch(&self, mark: &Mark) -> bool {
+        self.ledger.mark_whole(&mark.timeline, mark.seq);
+        true
+    }
+}
 
 impl<T: StreamValue> Signal<T> {
     /// A new signal with that value, for streams of every device and context. Makes no driver call if a

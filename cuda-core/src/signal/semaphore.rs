@@ -169,7 +169,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
-    /// device imported, before any driver call; the driver's.
+    /// device imported, before any driver call; [`Error::NotCapturable`]; the driver's.
     #[doc(alias("cuSignalExternalSemaphoresAsync", "cudaSignalExternalSemaphoresAsync"))]
     pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuSignalExternalSemaphoresAsync";
@@ -191,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
-    /// device imported, before any driver call; the driver's.
+    /// device imported, before any driver call; [`Error::NotCapturable`]; the driver's.
     #[doc(alias("cuWaitExternalSemaphoresAsync", "cudaWaitExternalSemaphoresAsync"))]
     pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuWaitExternalSemaphoresAsync";
