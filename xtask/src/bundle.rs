@@ -15,8 +15,15 @@ use crate::{Outcome, test_gpu, workspace};
 const LIMIT: u64 = 60 << 20;
 
 /// What is packed as it is in the workspace: the scripts are executable there.
-const FILES: &str = "tests/interop/interop.py tests/interop/cases.sh tests/interop/ranks.sh \
-    tests/interop/slurm.sh xtask/bundle/interop.sh xtask/bundle/bench.sh xtask/bundle/run.sh";
+const FILES: [&str; 7] = [
+    "tests/interop/interop.py",
+    "tests/interop/cases.sh",
+    "tests/interop/ranks.sh",
+    "tests/interop/slurm.sh",
+    "xtask/bundle/interop.sh",
+    "xtask/bundle/bench.sh",
+    "xtask/bundle/run.sh",
+];
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
@@ -66,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         pack(built.library(library)?, &library_file(library))?;
     }
     let root = workspace::root()?;
-    for file in FILES.split(' ') {
+    for file in FILES {
         pack(&root.join(file), file.rsplit('/').next().unwrap_or(file))?;
     }
     let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));

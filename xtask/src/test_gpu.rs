@@ -165,7 +165,7 @@ fn run_examples(target: &Target, args: &Args) -> Result<Row> {
         return Ok(row);
     };
     let examples = match &args.bundle {
-        Some(directory) => in_folder(&directory.canonicalize()?.join(EXAMPLES)),
+        Some(directory) => in_folder(&directory.canonicalize()?.join(EXAMPLES))?,
         None => programs::examples_of(&build("build -p cuda-core --examples")?),
     };
     let device_runtime = libraries.device_runtime.as_deref().ok();
@@ -177,10 +177,15 @@ fn run_examples(target: &Target, args: &Args) -> Result<Row> {
 }
 
 /// Names and paths of the files of a folder; none if there is no folder, as in older bundles.
-fn in_folder(folder: &Path) -> BTreeMap<String, PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let named = entries.map(|it| (it.file_name().to_string_lossy().into_owned(), it.path()));
-    named.collect()
+fn in_folder(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    if !folder.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let entries = fs::read_dir(folder)?.map(|entry| {
+        let entry = entry?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
+    });
+    entries.collect()
 }
 
 fn run_row(setting: &Setting, target: &Target, suites: &[Suite], args: &Args) -> Result<Row> {

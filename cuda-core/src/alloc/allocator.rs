@@ -10,7 +10,7 @@ use super::driver_pool::stream_ordered::DriverPool;
 use super::plain::Plain;
 use crate::alloc::CachingPool;
 use crate::alloc::caching::builder::SHARED;
-use crate::alloc::caching::pool::{self};
+use crate::alloc::caching::pool;
 use crate::error::Result;
 use crate::process::Contained;
 use crate::stream::Stream;

@@ -54,8 +54,8 @@ pub(super) struct Lent {
 
 /// # Lending memory that the host can see
 impl GraphExec {
-    /// Begins a launch that reads pinned, registered or managed memory. Memory that only devices can see need not be
-    /// lent.
+    /// Begins a launch that reads pinned, registered or managed memory. Memory that only devices can
+    /// see need not be lent.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -120,8 +120,8 @@ impl<'a> LentLaunch<'a> {
     /// Launches the graph: [`GraphExec::launch`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses pinned, registered or managed memory that was not lent, or writes what
-    /// was lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
+    /// [`Error::Invalid`] if the graph uses pinned, registered or managed memory that was not lent, or
+    /// writes what was lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -264,17 +264,17 @@ impl GraphExec {
     /// that no other node uses.
     fn end_uses(&mut self, keys: &[usize]) -> Vec<UsedMemory> {
         let memory = &mut self.uses.memory;
-        let mut end = |key: &usize| {
+        let end = |key: &usize| {
             let at = memory.iter().position(|used| used.key() == *key)?;
             memory[at].count -= 1;
-            let is_last = memory[at].count == 0;
-            let ended = if is_last { memory.remove(at) } else { memory[at].clone() };
-            if is_last {
-                ended.kept.ledger().leave(&self.last);
+            if memory[at].count > 0 {
+                return Some(UsedMemory { count: 1, ..memory[at].clone() });
             }
+            let ended = memory.remove(at);
+            ended.kept.ledger().leave(&self.last);
             Some(UsedMemory { count: 1, ..ended })
         };
-        keys.iter().filter_map(&mut end).collect()
+        keys.iter().filter_map(end).collect()
     }
 
     /// Notes that launches from now on leave out a node, which uses this. The memory is kept, since they may
@@ -295,8 +295,8 @@ impl GraphExec {
         for used in &left_out {
             used.enter(&self.last);
             self.uses.add(used);
+            self.is_lent |= used.must_be_lent();
         }
-        self.is_lent = self.uses.is_lent();
         !left_out.is_empty()
     }
 

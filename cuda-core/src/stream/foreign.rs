@@ -10,7 +10,7 @@ use crate::error::{Error, Rejected, Result, asked};
 use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::stream::event::Event;
 use crate::stream::{NON_BLOCKING, Stream};
-use crate::timeline::registry::{self};
+use crate::timeline::registry;
 use crate::timeline::{
     EventFlags, Flavor, ImplicitOrder, RawEvent, StreamCore, capture, legacy_handle,
     per_thread_handle,

@@ -110,3 +110,33 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn l_a_node_that_is_changed_while_it_is_left_out_uses_the_new_memory() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(x.slice_mut(..10)?, 1)?;
+            stream.fill(x.slice_mut(10..20)?, 2)
+        })?;
+        let [first, second] = [0, 1].map(|at| graph.nodes().map(|all| all[at].id()));
+        let (first, second) = (first?, second?);
+        let mut exec = graph.instantiate()?;
+        exec.set_enabled(first, false)?;
+        // These elements are known for the second node alone, which then uses other memory.
+        exec.set_fill(second, x.slice_mut(50..60)?, 3)?;
+        exec.set_fill(first, x.slice_mut(50..60)?, 4)?;
+        exec.set_fill(second, &mut y, 5)?;
+        exec.set_enabled(first, true)?;
+        let stalled = stall(other.as_raw());
+        other.fill(x.slice_mut(50..60)?, 6)?;
+        exec.launch(&stream)?;
+        assert!(!stream.query()?, "it waits for the other stream");
+        stalled.release();
+        assert_eq!(stream.download_vec(x.slice(50..60)?)?, [4; 10]);
+        Ok(())
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{GraphTraits, KeptAlive, Recording};
-use crate::context::peer::{self};
+use crate::context::peer;
 use crate::context::{Confined, Context, Crossing, Moment};
 use crate::error::{Error, Result};
 
