@@ -27,6 +27,8 @@ SIX = """extern "C" __global__ void six(
     char *a, char *b, char *c, char *d, char *e, char *f) {}"""
 TWO = 'extern "C" __global__ void two(char *a, char *b) {}'
 
+IN_TURN = "graph launch, kernel of another stream, in turn"
+
 
 class Absent(Exception):
     """The package or device to measure is missing."""
@@ -152,6 +154,23 @@ def measure_cupy(bench):
 
         return waited(lambda: captured_graph.launch(stream), settle, wait)
 
+    def in_turn():
+        captured_graph = captured(20, SIX, "six", 6)()
+        other = cupy.cuda.Stream(non_blocking=True)
+        with other:
+            kernel, _ = launch(SIX, "six", 6)
+
+        def call():
+            event.record(stream)
+            other.wait_event(event)
+            with other:
+                kernel()
+            event.record(other)
+            stream.wait_event(event)
+            captured_graph.launch(stream)
+
+        return call, settle
+
     def all_reduce(size, wait=False):
         from cupy.cuda import nccl
 
@@ -206,6 +225,7 @@ def measure_cupy(bench):
         "capture of 100 kernels with 2 buffers", lambda: (captured(100, TWO, "two", 2), settle), 1
     )
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
+    bench.time(IN_TURN, in_turn, 20)
     bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
     bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
     bench.time("DLPack export + import + deletion", round_trip)
@@ -289,6 +309,18 @@ def measure_torch(bench):
     def instantiate():
         return captured(1000, keep_graph=True).instantiate, settle
 
+    def in_turn():
+        data, whole, other = device(SMALL), captured(20), torch.cuda.Stream()
+
+        def call():
+            other.wait_stream(stream)
+            with torch.cuda.stream(other):
+                data.zero_()
+            stream.wait_stream(other)
+            whole.replay()
+
+        return call, settle
+
     def round_trip():
         source = device(SMALL)
         return lambda: torch.from_dlpack(source), settle
@@ -320,8 +352,11 @@ def measure_torch(bench):
     bench.time("fill enqueue 4 KiB", fill)
     # Its kernels are fills.
     bench.time("graph launch, 20 kernels, 6 buffers", lambda: graph(20), 20)
+    # It instantiates the graph, too.
+    bench.time("capture of 100 kernels with 2 buffers", lambda: (lambda: captured(100), settle), 1)
     bench.time("instantiate 1000 kernels", instantiate, 1)
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
+    bench.time(IN_TURN, in_turn, 20)
     bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
     bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
     bench.time("DLPack export + import + deletion", round_trip)
@@ -379,31 +414,28 @@ def measure_cuda_core(bench):
         target = device(SMALL)
         return lambda: target.fill(1, stream=stream), settle
 
-    def enqueuing(code, name, count):
+    def work(code, name, count):
+        """What `launch` takes after the stream."""
         options = ProgramOptions(arch=f"sm_{main.arch}")
         kernel = Program(code, "c++", options).compile("cubin").get_kernel(name)
-        config = LaunchConfig(grid=1, block=32)
-        buffers = [device(SMALL) for _ in range(count)]
-        return lambda where: launch(where, config, kernel, *buffers)
+        return LaunchConfig(grid=1, block=32), kernel, *(device(SMALL) for _ in range(count))
 
     def launching(code, name, count):
-        enqueue = enqueuing(code, name, count)
-        return lambda: enqueue(stream), settle
+        what = work(code, name, count)
+        return lambda: launch(stream, *what), settle
 
-    def building(kernels, code, name, count):
-        enqueue = enqueuing(code, name, count)
-
+    def building(kernels, *what):
         def call():
             builder = stream.create_graph_builder()
             builder.begin_building()
             for _ in range(kernels):
-                enqueue(builder)
+                launch(builder, *what)
             return builder.end_building()
 
         return call
 
     def captured(kernels, code, name, count):
-        build = building(kernels, code, name, count)
+        build = building(kernels, *work(code, name, count))
         return lambda: build().complete()
 
     def graph(kernels, wait=False):
@@ -412,13 +444,31 @@ def measure_cuda_core(bench):
         return waited(lambda: captured_graph.launch(stream), settle, wait)
 
     def instantiate():
-        return building(1000, SIX, "six", 6)().complete, settle
+        return building(1000, *work(SIX, "six", 6))().complete, settle
 
     def update():
         # In turn: an update to what the executable has changes nothing.
-        builders = [building(1000, SIX, "six", 6)() for _ in range(2)]
+        builders = [building(1000, *work(SIX, "six", 6))() for _ in range(2)]
         whole, later = builders[0].complete(), itertools.cycle(reversed(builders))
         return lambda: whole.update(next(later)), settle
+
+    def set_arguments():
+        config, kernel, *buffers = what = work(TWO, "two", 2)
+        built = building(1, *what)()
+        (node,) = built.graph_definition.nodes()
+        view = built.complete()[node]
+        return lambda: view.update(config=config, kernel=kernel, args=buffers), settle
+
+    def in_turn():
+        what, whole, other = work(SIX, "six", 6), captured(20, SIX, "six", 6)(), main.create_stream()
+
+        def call():
+            other.wait(stream)
+            launch(other, *what)
+            stream.wait(other)
+            whole.launch(stream)
+
+        return call, settle
 
     def alloc():
         return lambda: device(MIB).close(stream), settle
@@ -448,7 +498,9 @@ def measure_cuda_core(bench):
     )
     bench.time("instantiate 1000 kernels", instantiate, 1)
     bench.time("update of 1000 kernels", update, 1)
+    bench.time("set a kernel's arguments in a graph", set_arguments)
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
+    bench.time(IN_TURN, in_turn, 20)
     # Its fastest pool is the driver's.
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, stream-ordered", alloc)

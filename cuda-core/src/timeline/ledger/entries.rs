@@ -82,9 +82,14 @@ impl Entries {
         }
     }
 
-    /// Whether all are reads; not found if there are many.
+    /// Whether all are reads, or writes that are known to have completed, as of weights that were uploaded
+    /// once; not found if there are many.
     pub(super) fn are_reads(&self) -> bool {
-        matches!(self, Self::None | Self::One(LedgerEntry { access: Access::Read, .. }, _))
+        match self {
+            Self::None => true,
+            Self::One(entry, _) => entry.access == Access::Read || has_completed(&entry.mark),
+            Self::Many(_) => false,
+        }
     }
 
     pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {

@@ -225,6 +225,19 @@ fn graph(stream: &Arc<CudaStream>, launches: usize) -> Result<impl FnMut() -> Re
     })
 }
 
+/// A kernel of another stream and a graph, each after the other one.
+fn in_turn(stream: &Arc<CudaStream>) -> Result<impl FnMut() -> Result<()>> {
+    let other = stream.context().new_stream()?;
+    let (mut kernel, mut graph) = (Kernel::new(&other, "bench_six", 6)?, graph(stream, 20)?);
+    let stream = stream.clone();
+    Ok(move || {
+        other.join(&stream)?;
+        kernel.launch()?;
+        stream.join(&other)?;
+        graph()
+    })
+}
+
 fn all_reduce(streams: Vec<Arc<CudaStream>>, bytes: usize) -> Result<impl FnMut() -> Result<()>> {
     // SAFETY: a library of that name is NCCL, whose initialisation has no precondition.
     if !unsafe { nccl::sys::is_culib_present() } {
@@ -304,6 +317,7 @@ fn measure(bench: &Bench) -> Result<()> {
     bench.time("1000 kernels as a graph, by stream", Calls(1), || {
         waited(capturing(), graph(captured, 1000))
     });
+    bench.time("graph launch, kernel of another stream, in turn", Calls(20), || in_turn(captured));
     bench.time("all-reduce enqueue 4 KiB, 2 devices", Calls(20), || all_reduce(pair()?, SMALL));
     bench.time("all-reduce + wait 1 GiB, 2 devices", Bytes(GIB), || {
         let streams = pair()?;

@@ -2,10 +2,9 @@
 
 use std::ptr;
 
-use cuda_core::{DeviceBuffer, Graph, GraphExec, Stream};
+use cuda_core::{Graph, GraphExec, Stream};
 use cuda_sys::{self as sys, CUresult};
 
-use super::SMALL;
 use super::launches::{Kernel, function, on};
 use crate::bench::measure::pair;
 use crate::bench::raw::{code_of, first_error, order, wait};
@@ -196,25 +195,30 @@ fn beside_a_stream(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.waited(31, 1, ours, || wait(launches(), &fixture.raw))
 }
 
-/// 64 independent kernels that take some time each, then one that reads what they wrote.
+/// 64 independent kernels of some microseconds, each of which writes a number, then one that sums them.
 fn by_access(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let function = function(fixture, "bench_slow")?;
-    let zeroed = || fixture.stream.alloc_zeroed::<u32>(SMALL);
-    let parts = (0..64).map(|_| zeroed()).collect::<cuda_core::Result<_>>();
-    let (mut parts, mut sum): (Vec<DeviceBuffer<u32>>, _) = (parts?, zeroed()?);
+    let (part, sum) = (function(fixture, "bench_part")?, function(fixture, "bench_sum")?);
+    let stream = &fixture.stream;
+    let (mut parts, mut total) = (stream.alloc_zeroed::<u32>(64)?, stream.alloc_zeroed::<u32>(1)?);
     let mut work = |stream: &Stream| {
-        for part in &mut parts {
-            // SAFETY: the kernel writes one element.
-            unsafe { stream.kernel(&function).block(1).arg(part).launch() }?;
+        for at in 0..parts.len() {
+            let mut launch = stream.kernel(&part).block(1).arg(parts.slice_mut(at..at + 1)?);
+            // SAFETY: bench_part(u32 *to) writes one element.
+            unsafe { launch.launch() }?;
         }
-        let last = stream.kernel(&function).block(1).arg(&mut sum);
-        let mut last = parts.iter().fold(last, |last, part| last.uses(part));
-        // SAFETY: as above; it is noted as a user of all parts.
-        unsafe { last.launch() }
+        let mut launch = stream.kernel(&sum).block(1);
+        launch = launch.arg(&parts).arg(parts.len() as u32).arg(&mut total);
+        // SAFETY: bench_sum(const u32 *from, u32 count, u32 *to) reads so many elements, and writes one.
+        unsafe { launch.launch() }
     };
     let mut chain = Graph::capture(&fixture.context, &mut work)?.instantiate()?;
     let mut flow = Graph::capture_by_access(&fixture.context, &mut work)?.instantiate()?;
     let other = fixture.context.create_stream()?;
     let as_a_chain = || code_of(chain.launch(&other).and_then(|()| other.synchronize()));
-    fixture.waited(31, 1, || flow.launch(&fixture.stream), as_a_chain)
+    let measured = fixture.waited(31, 1, || flow.launch(stream), as_a_chain)?;
+    stream.fill(&mut total, 0)?;
+    flow.launch(stream)?;
+    let expected = stream.download_vec(&parts)?.into_iter().fold(0, u32::wrapping_add);
+    anyhow::ensure!(stream.download_vec(&total)? == [expected], "the sum by data flow is wrong");
+    Ok(measured)
 }

@@ -23,7 +23,7 @@ pub(super) fn operations() -> Vec<Operation> {
 const PTX: &str = include_str!("../../../bench/kernels.ptx");
 
 pub(super) fn function(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
-    for name in ["bench_nothing", "bench_two", "bench_six", "bench_slow"] {
+    for name in ["bench_nothing", "bench_two", "bench_six", "bench_part", "bench_sum"] {
         cuda_sim::register_kernel(name, |_| Vec::new(), |_, _| Ok(()));
     }
     Ok(Module::from_ptx(&fixture.context, PTX)?.function(name)?)
