@@ -14,6 +14,7 @@ use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
 
 use crate::forms::{contents, same};
+use crate::graphs::not_captured;
 
 /// Records its calls, and passes them on.
 struct Noting {
@@ -329,19 +330,16 @@ gpu_test! {
     needs 1;
     fn l22_pools_do_not_serve_captured_streams_themselves() -> Result<()> {
         const BYTES: usize = 4 << 20;
-        fn refused<R>(result: Result<R>) {
-            assert!(matches!(result, Err(Error::NotCapturable { .. })), "{:?}", result.err());
-        }
         let context = Device::get(0)?.context()?;
         let (device, other) = (context.device(), context.create_stream()?);
         let pool = CachingPool::new();
         Graph::capture(&context, |captured| {
-            refused(pool.allocate(captured, BYTES));
-            refused(Allocator::cache().allocate(captured, BYTES));
-            refused(Allocator::driver_pool().allocate(captured, BYTES));
+            not_captured(pool.allocate(captured, BYTES), "CachingPool::allocate");
+            not_captured(Allocator::cache().allocate(captured, BYTES), "CachingPool::allocate");
+            not_captured(Allocator::driver_pool().allocate(captured, BYTES), "cuMemAllocAsync");
             let address = pool.allocate(&other, BYTES)?;
             // SAFETY: it is refused, so the block stays allocated.
-            refused(unsafe { pool.deallocate(captured, address, BYTES) });
+            not_captured(unsafe { pool.deallocate(captured, address, BYTES) }, "CachingPool::deallocate");
             assert_eq!(pool.usage(device).used, BYTES);
             // SAFETY: allocated for this stream, and not used.
             unsafe { pool.deallocate(&other, address, BYTES) }?;

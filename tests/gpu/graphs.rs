@@ -37,13 +37,13 @@ pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()
 }
 
-/// Asserts that a capture refused an operation.
+/// Asserts that a capture refused an operation, by its name.
 #[track_caller]
-pub(crate) fn not_captured<R>(done: Result<R>, what: &str) {
+pub(crate) fn not_captured<R>(done: Result<R>, name: &str) {
     match done {
-        Err(Error::NotCapturable { .. }) => {}
-        Err(other) => panic!("{what}: {other}"),
-        Ok(_) => panic!("{what}: done in a capture"),
+        Err(Error::NotCapturable { op, .. }) => assert_eq!(op, name),
+        Err(other) => panic!("{name}: {other}"),
+        Ok(_) => panic!("{name}: done in a capture"),
     }
 }
 
@@ -217,26 +217,26 @@ gpu_test! {
         };
         let other = context.create_stream()?;
         let graph = Graph::capture(&context, |captured| {
-            not_captured(captured.synchronize(), "synchronize");
-            not_captured(captured.query(), "query");
-            not_captured(captured.upload(&[1; 100], &mut x), "upload of a slice");
-            not_captured(captured.download(&x, &mut [0; 100]), "download of a slice");
-            not_captured(captured.download_vec(&x), "download_vec");
-            not_captured(captured.upload_owned(vec![1; 100], &mut x).map_err(|r| r.error), "upload_owned");
-            not_captured(captured.wait_event(&outside), "an event from outside");
-            not_captured(captured.wait_stream(&stream), "a stream outside");
-            not_captured(captured.launch_host_func(|| ()), "a function that runs once");
-            not_captured(captured.checkpoint(), "checkpoint");
+            not_captured(captured.synchronize(), "cuStreamSynchronize");
+            not_captured(captured.query(), "cuStreamQuery");
+            not_captured(captured.upload(&[1; 100], &mut x), "cuMemcpyHtoDAsync");
+            not_captured(captured.download(&x, &mut [0; 100]), "cuMemcpyDtoHAsync");
+            not_captured(captured.download_vec(&x), "cuMemcpyDtoHAsync");
+            not_captured(captured.upload_owned(vec![1; 100], &mut x).map_err(|r| r.error), "cuMemcpyHtoDAsync");
+            not_captured(captured.wait_event(&outside), "cuStreamWaitEvent");
+            not_captured(captured.wait_stream(&stream), "cuStreamWaitEvent");
+            not_captured(captured.launch_host_func(|| ()), "cuLaunchHostFunc");
+            not_captured(captured.checkpoint(), "cuEventRecord");
             inside.record(captured)?;
-            not_captured(inside.synchronize(), "an event of the capture");
-            not_captured(inside.query(), "an event of the capture");
+            not_captured(inside.synchronize(), "cuEventSynchronize");
+            not_captured(inside.query(), "cuEventQuery");
             says(stream.wait_event(&inside), "`Graph::capture_on`");
             says(stream.wait_event(&inside), "the event was last recorded in a capture");
             says(stream.wait_stream(captured), "`Graph::capture_on`");
             captured.wait_event(&inside)?;
             inside.record(&stream)?;
             inside.synchronize()?;
-            not_captured(captured.wait_event(&inside), "an event recorded outside since");
+            not_captured(captured.wait_event(&inside), "cuStreamWaitEvent");
             inside.record(captured)?;
             captured.fill(&mut x, 3)
         })?;
@@ -260,7 +260,7 @@ gpu_test! {
             captured.fill(&mut x, 1)?;
             captured.synchronize()
         });
-        not_captured(failed, "the closure's error");
+        not_captured(failed, "cuStreamSynchronize");
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             Graph::capture(&context, |captured| {
                 captured.fill(&mut x, 1)?;
@@ -279,7 +279,7 @@ gpu_test! {
                 })
             };
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(on_both)) {
-                Ok(failed) => not_captured(failed, "the closure's error"),
+                Ok(failed) => not_captured(failed, "cuStreamSynchronize"),
                 Err(_) => assert!(panics),
             }
         }

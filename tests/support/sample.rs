@@ -1,12 +1,15 @@
 //! How much of a long test runs: everything, or a sample that differs from run to run.
 
 use std::env;
+use std::ops::Range;
+use std::time::UNIX_EPOCH;
 
 /// The variable that limits how many calls of a test fail in turn; unset: as many as the sweep
 /// chooses.
 const CALLS: &str = "CUDA_TESTS_CALLS";
 
-/// The variable that selects the sample.
+/// The variable that selects the sample, and random programs; unset: the first sample, and other programs
+/// each second.
 const ROTATION: &str = "CUDA_TESTS_ROTATION";
 
 fn number(name: &str) -> Option<u64> {
@@ -23,4 +26,13 @@ pub fn calls(most: u64) -> u64 {
 pub fn first(stride: u64, index: u64) -> u64 {
     let rotation = number(ROTATION).unwrap_or(0);
     1 + (index + rotation % stride) % stride
+}
+
+/// The seeds of `count` random programs of this run. A test that fails shows how to repeat them.
+pub fn seeds(count: u64) -> Range<u64> {
+    let seconds = || UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    // Miri has no clock.
+    let rotation = number(ROTATION).unwrap_or_else(|| if cfg!(miri) { 0 } else { seconds() });
+    println!("{ROTATION}={rotation} repeats these random programs");
+    rotation * count..(rotation + 1) * count
 }

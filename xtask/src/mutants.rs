@@ -176,8 +176,12 @@ fn run_tests(
 ) -> Result<(Vec<Finished>, HashSet<String>)> {
     let lazy = Setting { devices: 4, variant: Variant::Lazy };
     let mut invocation = lazy.invocation(&Target::Simulated { devices: 4 })?;
-    let quickly = [("CUDA_TESTS_WATCHDOG", WATCHDOG), ("RUST_BACKTRACE", "0")];
-    invocation.environment.extend(quickly.map(|(name, value)| (name, value.to_owned())));
+    let settings = [
+        ("CUDA_TESTS_WATCHDOG", WATCHDOG),
+        ("CUDA_TESTS_ROTATION", "0"), // programs that are known to catch them
+        ("RUST_BACKTRACE", "0"),
+    ];
+    invocation.environment.extend(settings.map(|(name, value)| (name, value.to_owned())));
     let (mut of_gpu, mut finished) = (HashSet::new(), Vec::new());
     for program in programs {
         let mut cases = program.list("")?;

@@ -1,10 +1,11 @@
 //! Tensors and streams that are captured.
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
-use cuda_core::{Error, Graph, Result};
+use cuda_core::{Graph, Result};
 use support::{gpu_test, refusal};
 
 use super::{HandedOver, first, rejected};
+use crate::graphs::not_captured;
 
 // Work of other streams on the memory would wait for a point of the capture, and so join it.
 gpu_test! {
@@ -20,12 +21,10 @@ gpu_test! {
         Graph::capture(&context, |captured| {
             // SAFETY: a live tensor, which no work uses; it is refused, and so stays the test's.
             let refused = unsafe { ImportedTensor::from_raw(raw.0.as_ptr(), captured) };
-            let refused = refused.map(std::mem::forget);
-            assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+            not_captured(refused.map(std::mem::forget), "dlpack::ImportedTensor::from_raw");
             // SAFETY: as above.
             let refused = unsafe { ImportedTensor::from_raw_unversioned(old.as_ptr(), captured) };
-            let refused = refused.map(std::mem::forget);
-            assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+            not_captured(refused.map(std::mem::forget), "dlpack::ImportedTensor::from_raw");
             Ok(())
         })?;
         // SAFETY: a live tensor, which no work uses.

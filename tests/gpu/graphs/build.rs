@@ -196,7 +196,7 @@ gpu_test! {
         assert_eq!(stream.download_vec(&y)?, [3; 100]);
         drop(exec);
         let failed = graph.extend(|stream| stream.synchronize());
-        not_captured(failed, "a wait");
+        not_captured(failed, "cuStreamSynchronize");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             graph.extend(|_| panic!("on purpose"))
         }));

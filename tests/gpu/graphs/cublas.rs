@@ -6,7 +6,7 @@ use std::mem::transmute;
 use std::path::Path;
 use std::ptr;
 
-use cuda_core::{DeviceBuffer, Graph, Result, Stream};
+use cuda_core::{Access, DeviceBuffer, Graph, Result, Stream};
 use cuda_sys::{CUdeviceptr, CUstream, os};
 use support::{gpu_test, report};
 
@@ -35,6 +35,8 @@ type Sgemm = unsafe extern "C" fn(
 ) -> c_int;
 
 const N: usize = 64;
+
+type Matrix = DeviceBuffer<f32>;
 
 /// A handle of cuBLAS, with the calls that the test needs.
 struct Cublas {
@@ -78,25 +80,43 @@ impl Cublas {
     }
 
     /// `c = a * b`, of `N` by `N` elements each.
-    fn multiply(
+    fn gemm(&self, stream: CUstream, [a, b, c]: [CUdeviceptr; 3]) {
+        // SAFETY: handle and stream are live.
+        assert_eq!(unsafe { (self.set_stream)(self.handle, stream) }, 0);
+        let (n, one, zero) = (N as c_int, 1.0, 0.0);
+        // SAFETY: three matrices of `N` by `N`; the factors live during the call, which reads them.
+        let code =
+            unsafe { (self.sgemm)(self.handle, 0, 0, n, n, n, &one, a, n, b, n, &zero, c, n) };
+        assert_eq!(code, 0, "cublasSgemm");
+    }
+
+    /// The product as [work](Stream::work) of the stream.
+    fn multiply(&self, stream: &Stream, a: &Matrix, b: &Matrix, c: &mut Matrix) -> Result<()> {
+        let matrices = [a.as_raw(), b.as_raw(), c.as_raw()];
+        let work = stream.work().read(a).read(b).write(c);
+        // SAFETY: the product is on this stream, reads `a` and `b`, and writes `c`.
+        unsafe { work.enqueue(|raw| self.gemm(raw, matrices)) }
+    }
+
+    /// The product with a note of each use before and after.
+    fn multiply_noted(
         &self,
         stream: &Stream,
-        (a, b): (&DeviceBuffer<f32>, &DeviceBuffer<f32>),
-        c: &mut DeviceBuffer<f32>,
+        a: &Matrix,
+        b: &Matrix,
+        c: &mut Matrix,
     ) -> Result<()> {
-        let (x, y, to) = (a.as_raw(), b.as_raw(), c.as_raw());
-        let work = stream.work().read(a).read(b).write(c);
-        let gemm = |raw| {
-            // SAFETY: handle and stream are live.
-            assert_eq!(unsafe { (self.set_stream)(self.handle, raw) }, 0);
-            let (n, one, zero) = (N as c_int, 1.0, 0.0);
-            // SAFETY: three matrices of `N` by `N`; the factors live during the call, which reads
-            // them.
-            unsafe { (self.sgemm)(self.handle, 0, 0, n, n, n, &one, x, n, y, n, &zero, to, n) }
+        let note = || {
+            // SAFETY: only the product uses them until the second call, on this stream.
+            unsafe { a.note_use(stream, Access::Read) }?;
+            // SAFETY: as above.
+            unsafe { b.note_use(stream, Access::Read) }?;
+            // SAFETY: as above.
+            unsafe { c.note_use(stream, Access::Write) }
         };
-        // SAFETY: the product is on this stream, reads `a` and `b`, and writes `c`.
-        assert_eq!(unsafe { work.enqueue(gemm) }?, 0, "cublasSgemm");
-        Ok(())
+        note()?;
+        self.gemm(stream.as_raw(), [a.as_raw(), b.as_raw(), c.as_raw()]);
+        note()
     }
 }
 
@@ -136,14 +156,17 @@ gpu_test! {
             let (left, right) = (matrix(of), matrix(|row, column| of(column, 2 * row)));
             let factor = stream.upload_new(&right)?;
             stream.upload(&left, &mut a)?;
-            cublas.multiply(&stream, (&a, &factor), &mut c)?; // allocates its workspace
-            let mut work = |stream: &Stream| {
+            cublas.multiply(&stream, &a, &factor, &mut c)?; // allocates its workspace
+            let chain = Graph::capture(&context, |stream| {
                 stream.copy(&factor, &mut b)?;
-                cublas.multiply(stream, (&a, &b), &mut c)?;
+                cublas.multiply(stream, &a, &b, &mut c)?;
                 stream.copy(&c, &mut d)
-            };
-            let chain = Graph::capture(&context, &mut work)?;
-            let flow = Graph::capture_by_access(&context, &mut work)?;
+            })?;
+            let flow = Graph::capture_by_access(&context, |stream| {
+                stream.copy(&factor, &mut b)?;
+                cublas.multiply_noted(stream, &a, &b, &mut c)?;
+                stream.copy(&c, &mut d)
+            })?;
             for graph in [chain, flow] {
                 let mut exec = graph.instantiate()?;
                 for scale in [1.0f32, 5.0] {

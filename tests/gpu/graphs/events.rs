@@ -111,8 +111,8 @@ gpu_test! {
             assert!(matches!(far.record_each(stream), Err(Error::WrongContext { .. })));
             let condition = Condition::new(stream, 1)?;
             condition.if_then(stream, |body| {
-                not_captured(near.record_each(body), "a record on a condition");
-                not_captured(body.wait_event_each(&near), "a wait on a condition");
+                not_captured(near.record_each(body), "cuEventRecordWithFlags");
+                not_captured(body.wait_event_each(&near), "cuStreamWaitEvent");
                 body.fill(&mut x, 1)
             })
         })?;

@@ -27,7 +27,7 @@ gpu_test! {
         assert_eq!(edges, [(0, 2), (1, 2), (2, 3)]);
         // An extension of an extension; its memory is lent, and what it refuses leaves nothing there.
         graph.extend(|stream| {
-            not_captured(stream.synchronize(), "a wait");
+            not_captured(stream.synchronize(), "cuStreamSynchronize");
             stream.download(&z, &mut host)
         })?;
         assert_eq!((graph.node_count()?, graph.edge_count()?), (5, 4));
@@ -52,7 +52,7 @@ gpu_test! {
             stream.fill(&mut y, 2)?;
             stream.synchronize()
         });
-        not_captured(failed, "a wait");
+        not_captured(failed, "cuStreamSynchronize");
         assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
         // What is added later comes after that, too.
         graph.extend(|stream| stream.copy(&y, &mut x))?;

@@ -7,7 +7,7 @@ use cuda_core::{
     Allocator, Context, Device, DeviceBuffer, Function, Graph, GraphNode, PinnedBuffer, Result,
     Shape, Stream,
 };
-use support::{gpu_test, kernels};
+use support::{gpu_test, kernels, sample};
 
 use super::{add_one, context};
 
@@ -294,7 +294,7 @@ gpu_test! {
     needs 1;
     fn l_random_programs_give_the_same_result_all_ways() -> Result<()> {
         let context = &context()?;
-        for seed in 0..12 {
+        for seed in sample::seeds(12) {
             same_as_a_graph([context; 2], seed, "as a chain", |world| {
                 Graph::capture(context, |stream| world.program([stream, stream], seed))
             })?;
@@ -311,6 +311,6 @@ gpu_test! {
     needs 2;
     fn l_random_programs_of_two_devices_give_the_same_result() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        (0..12).try_for_each(|seed| same_on_two_streams(contexts.each_ref(), seed))
+        sample::seeds(12).try_for_each(|seed| same_on_two_streams(contexts.each_ref(), seed))
     }
 }

@@ -2,9 +2,10 @@
 
 use std::ptr::null_mut;
 
-use cuda_core::{Device, Graph, Result, sys};
+use cuda_core::{Device, Graph, GraphExec, Result, drops, sys};
 use cuda_sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, cuGraphExecGetFlags, cuMemAllocAsync, cuMemFreeAsync,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_STREAM_CAPTURE_MODE_RELAXED, CUkernelNodeAttrValue,
+    cuGraphExecGetFlags, cuGraphKernelNodeGetAttribute, cuMemAllocAsync, cuMemFreeAsync,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
 use support::{Driver, check, gpu_test, kernels};
@@ -24,14 +25,25 @@ gpu_test! {
         let context = context()?;
         let stream = context.create_stream()?;
         let function = kernels::get(&context, "add_one")?;
-        let (_, greatest) = context.stream_priority_range()?;
+        let (least, greatest) = context.stream_priority_range()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let plain = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
         let urgent = Graph::capture(&context, |stream| {
-            let launch = stream.kernel(&function).block(10).priority(greatest);
-            // SAFETY: `add_one(u32 *x, u32 n)` reads and writes `n` elements.
-            unsafe { launch.arg(&mut x).arg(10u32).launch() }
+            [greatest, least].into_iter().try_for_each(|priority| {
+                let launch = stream.kernel(&function).block(10).priority(priority);
+                // SAFETY: `add_one(u32 *x, u32 n)` reads and writes `n` elements.
+                unsafe { launch.arg(&mut x).arg(10u32).launch() }
+            })
         })?;
+        for (node, priority) in urgent.nodes()?.iter().zip([greatest, least]) {
+            let (raw, mut found) = (node.as_raw(), CUkernelNodeAttrValue::default());
+            let which = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+            // SAFETY: a node of a live graph; the call writes one value, to a local that outlives it.
+            let got = unsafe { cuGraphKernelNodeGetAttribute(raw, which, &mut found) };
+            check("cuGraphKernelNodeGetAttribute", got);
+            // SAFETY: a priority, by the attribute asked for.
+            assert_eq!(unsafe { found.priority }, priority);
+        }
         let nested = Graph::capture(&context, |stream| urgent.include(stream))?;
         let by_node = match Driver::selected() {
             Driver::Simulated { .. } => sys::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
@@ -40,7 +52,7 @@ gpu_test! {
         };
         assert_eq!((flags(&plain)?, flags(&urgent)?, flags(&nested)?), (0, by_node, by_node));
         urgent.instantiate()?.launch(&stream)?;
-        assert_eq!(stream.download_vec(&x)?, [1; 10]);
+        assert_eq!(stream.download_vec(&x)?, [2; 10]);
         Ok(())
     }
 }
@@ -72,10 +84,13 @@ gpu_test! {
         assert!(usage.reserved >= 1 << 20, "{usage:?}");
         assert_eq!(usage.free, usage.reserved - usage.used);
         drop((exec, graph));
+        drops::flush();
         device.trim_graph_memory()?;
         device.reset_graph_memory_peaks()?;
-        let usage = device.graph_memory()?;
-        assert_eq!((usage.used_peak, usage.reserved_peak), (usage.used, usage.reserved));
+        // No other test runs meanwhile.
+        let trimmed = device.graph_memory()?;
+        assert!(trimmed.reserved < usage.reserved, "{trimmed:?}, before: {usage:?}");
+        assert_eq!((trimmed.used_peak, trimmed.reserved_peak), (trimmed.used, trimmed.reserved));
         Ok(())
     }
 }
@@ -96,6 +111,10 @@ const SCRATCH: usize = 32 << 10;
 /// the graphs.
 const HOST_TOLERANCE: usize = 72 << 20;
 
+/// What five thousand launches of one of them may take, of either. The process has pages from before for
+/// another thousand.
+const LAUNCHES_TOLERANCE: usize = 4 << 20;
+
 gpu_test! {
     needs 1, heavy;
     fn l_ten_thousand_graphs_leave_memory_flat() -> Result<()> {
@@ -104,7 +123,7 @@ gpu_test! {
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
-        let mut round = |launches: u32| -> Result<()> {
+        let mut executable = || -> Result<GraphExec> {
             let graph = Graph::capture(&context, |stream| {
                 let mut scratch = stream.alloc::<u32>(SCRATCH)?;
                 let mut part = scratch.slice_mut(..1000)?;
@@ -114,35 +133,46 @@ gpu_test! {
                 unsafe { launch.arg(part.reborrow()).arg(1000u32).launch() }?;
                 stream.copy(scratch.slice(..1000)?, &mut x)
             })?;
-            let mut exec = graph.instantiate()?;
-            drop(graph);
-            for launch in 0..launches {
-                exec.launch(if launch % 2 == 0 { &stream } else { &other })?;
-            }
-            Ok(())
+            graph.instantiate()
         };
-        let free = || -> Result<usize> {
+        // Free memory of the device, and pages of the process.
+        let state = || -> Result<(usize, usize)> {
             context.synchronize()?;
-            cuda_core::drops::flush();
+            drops::flush();
             cuda_core::trim()?;
-            Ok(device.memory_info()?.free)
+            Ok((device.memory_info()?.free, resident_pages()))
         };
-        (0..100).try_for_each(|_| round(1))?;
-        let before = free()?;
-        let resident = resident_pages();
+        // Bytes of each that are gone.
+        let gone = |(free, resident): (usize, usize)| -> Result<(usize, usize)> {
+            let now = state()?;
+            Ok((free.saturating_sub(now.0), now.1.saturating_sub(resident) * 4096))
+        };
+        (0..100).try_for_each(|_| executable()?.launch(&stream))?;
+        let before = state()?;
         // Pools of the driver keep what a hundred of them used at once.
         for _ in 0..100 {
-            (0..100).try_for_each(|_| round(1))?;
+            (0..100).try_for_each(|_| executable()?.launch(&stream))?;
             context.synchronize()?;
             // Deferred drops run behind this thread: on a busy host they would hold many graphs' memory.
-            cuda_core::drops::flush();
+            drops::flush();
         }
-        round(1000)?;
-        let lost = before.saturating_sub(free()?);
+        let mut exec = executable()?;
+        let mut thousands = |count: usize| {
+            (0..count).try_for_each(|_| {
+                (0..1000).try_for_each(|at| exec.launch([&stream, &other][at % 2]))?;
+                context.synchronize()
+            })
+        };
+        thousands(1)?; // what as many at once need is kept
+        let between = state()?;
+        thousands(5)?;
+        let (lost, grown) = gone(between)?;
+        assert!(lost.max(grown) <= LAUNCHES_TOLERANCE, "launches: {lost} and {grown} bytes are gone");
+        drop(exec);
+        let (lost, grown) = gone(before)?;
         assert!(lost <= tolerance(), "{lost} bytes are gone");
-        let grown = resident_pages().saturating_sub(resident) * 4096;
         assert!(grown <= HOST_TOLERANCE, "the process has {grown} bytes more");
-        assert_eq!(stream.download_vec(&x)?, [100 + 10_000 + 1000; 1000]);
+        assert_eq!(stream.download_vec(&x)?, [100 + 10_000 + 6000; 1000]);
         Ok(())
     }
 }

@@ -95,8 +95,8 @@ gpu_test! {
         let mut x = stream.alloc::<u32>(1)?;
         let graph = Graph::capture(&context, |stream| {
             Condition::new(stream, 1)?.if_then(stream, |body| {
-                not_captured(body.write_signal(&signal, 7), "a write of a signal");
-                not_captured(body.wait_signal(&signal, WaitValue::Eq(7)), "a wait for a signal");
+                not_captured(body.write_signal(&signal, 7), "cuStreamWriteValue32");
+                not_captured(body.wait_signal(&signal, WaitValue::Eq(7)), "cuStreamWaitValue32");
                 body.fill(&mut x, 2)
             })
         })?;
@@ -114,10 +114,9 @@ gpu_test! {
         let mut x = context.alloc::<u32>(1)?;
         let graph = Graph::capture(&context, |captured| {
             let refused = captured.write_value(&mut x, 7).expect_err("in a graph");
-            assert!(refused.to_string().starts_with("cuStreamWriteValue32: "), "{refused}");
             assert!(refused.to_string().contains("a `Signal` can"), "{refused}");
-            not_captured(captured.write_value(&mut x, 7), "a write of a value");
-            not_captured(captured.wait_value(&x, WaitValue::Eq(7)), "a wait for a value");
+            not_captured(captured.write_value(&mut x, 7), "cuStreamWriteValue32");
+            not_captured(captured.wait_value(&x, WaitValue::Eq(7)), "cuStreamWaitValue32");
             captured.fill(&mut x, 2)
         })?;
         assert_eq!(graph.node_count()?, 1);

@@ -7,6 +7,7 @@ use cuda_core::{DeviceBuffer, Event, EventFlags, Graph, Result};
 use support::{freed_behind_a_stall, gpu_test, kernels};
 
 use super::{add_one, context, not_captured};
+use crate::capture;
 
 gpu_test! {
     needs 1;
@@ -17,7 +18,10 @@ gpu_test! {
         let alloc = |len| stream.alloc_zeroed::<u32>(len);
         let mut parts = [alloc(1)?, alloc(2)?, alloc(3)?, alloc(4)?];
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let mut left = None;
         let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            assert!(one.is_capturing()? && two.is_capturing()?);
+            left = Some([one.clone(), two.clone()]);
             let [first, second, third, last] = &mut parts;
             one.fill(first, 10)?;
             event.record(one)?;
@@ -27,6 +31,8 @@ gpu_test! {
             one.wait_stream(two)?;
             one.fill(last, 40) // after both
         })?;
+        let left = left.expect("they were captured");
+        assert!(left.iter().all(|stream| !capture::is_capturing(stream.as_raw())));
         let texts: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
         let named = |node: usize| texts[node].trim_start_matches("fill of ").to_owned();
         let edges: BTreeSet<_> =
@@ -147,11 +153,11 @@ gpu_test! {
             let side = captured.context().create_stream()?;
             captured.fill(&mut x, 1)?;
             // Neither joins the other, by what the program says.
-            not_captured(side.wait_stream(captured), "a wait for captured work");
-            not_captured(captured.wait_stream(&side), "a wait for other work");
+            not_captured(side.wait_stream(captured), "cuStreamWaitEvent");
+            not_captured(captured.wait_stream(&side), "cuStreamWaitEvent");
             let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
             event.record(captured)?;
-            not_captured(side.wait_event(&event), "a wait for an event of the capture");
+            not_captured(side.wait_event(&event), "Stream::wait_event");
             assert!(!side.is_capturing()?);
             // What is enqueued on it happens now.
             side.fill(&mut y, 2)?;

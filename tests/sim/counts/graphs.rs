@@ -1,6 +1,8 @@
 //! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes after.
 
-use cuda_core::{Allocator, ContextFlags, DeviceBuffer, Error, Graph, PinnedBuffer};
+use cuda_core::{
+    Allocator, ContextFlags, DeviceBuffer, Error, Event, EventFlags, Graph, PinnedBuffer,
+};
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::{kernels, stall};
@@ -127,6 +129,37 @@ fn l_a_lent_launch_costs_as_many() {
         driver.expect([RECORD, WAIT, LAUNCH], || lent.launch(&stream))?;
         driver.refused(|| exec.launch(&stream));
         Ok(())
+    });
+}
+
+/// What cannot be captured is refused before the driver, which would end the capture, is asked.
+#[test]
+fn l08_a_refusal_in_a_capture_costs_none() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        let event = || Event::new(&context, EventFlags::DISABLE_TIMING);
+        let (outside, inside) = (event()?, event()?);
+        outside.record(&stream)?;
+        Graph::capture(&context, |captured| {
+            inside.record(captured)?;
+            driver.refused(|| captured.synchronize());
+            driver.refused(|| captured.query());
+            driver.refused(|| captured.checkpoint());
+            driver.refused(|| captured.upload(&[1; 16], &mut x));
+            driver.refused(|| captured.upload_owned(vec![1; 16], &mut x));
+            driver.refused(|| captured.download_vec(&x));
+            driver.refused(|| captured.launch_host_func(|| ()));
+            driver.refused(|| captured.wait_event(&outside));
+            driver.refused(|| captured.wait_stream(&stream));
+            driver.refused(|| captured.write_value(&mut x, 7));
+            driver.refused(|| inside.synchronize());
+            driver.refused(|| inside.query());
+            driver.refused(|| stream.wait_event(&inside));
+            driver.refused(|| stream.wait_stream(captured));
+            Ok(())
+        })
+        .map(drop)
     });
 }
 

@@ -2,6 +2,7 @@
 
 use cuda_sys::*;
 
+use super::task;
 use crate::call::{Call, Outcome, put};
 use crate::engine::work::{HostPtr, Work};
 use crate::graph::node::{KernelLaunch, NodeKind};
@@ -36,6 +37,16 @@ entries! {
         };
         // SAFETY: the caller passes a place for the parameters.
         unsafe { put(params, found) }
+    }
+
+    cuGraphKernelNodeGetAttribute(node, attribute, value) |call| {
+        let id = call.node(node)?;
+        let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
+        if attribute != CU_LAUNCH_ATTRIBUTE_PRIORITY {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        // SAFETY: the caller passes a place for the value of any attribute.
+        unsafe { put(value.cast(), attributes.priority.unwrap_or(0)) }
     }
 
     cuGraphMemcpyNodeGetParams(node, params) |call| {
