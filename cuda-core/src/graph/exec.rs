@@ -257,7 +257,9 @@ impl GraphExec {
             // operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
         };
+        let turn = self.uses.take_turn();
         let (seq, launched) = bound.late_if(late, || bound.enqueue(OP, call))?;
+        drop(turn);
         match self.last_stream == timeline.id() {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),

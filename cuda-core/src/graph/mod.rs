@@ -10,7 +10,7 @@ use crate::process::{FailedRelease, Handle, Owned, Release, driver, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
 use crate::types::Resource;
-use crate::util::{debug_by, lock};
+use crate::util::{Locks, debug_by, lock, lock_all};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod capture;
@@ -138,6 +138,13 @@ impl KeptUses {
         }
         let owners = self.owners.0.iter().filter_map(|owner| owner.admits(op).transpose());
         owners.chain(self.copies.iter().map(|copies| copies.admit(op, made))).collect()
+    }
+
+    /// Keeps other threads from enqueuing operations of the ranks that a launch has operations of.
+    #[inline]
+    fn take_turn(&self) -> Option<Locks<'_>> {
+        let owners = self.owners.0.iter();
+        self.has_collectives().then(|| lock_all(owners.filter_map(|owner| owner.turn())))
     }
 
     /// Whether launches must be lent some of the memory.

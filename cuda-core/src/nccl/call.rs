@@ -16,7 +16,7 @@ use crate::process::driver;
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
 use crate::timeline::recording::{CapturedPart, GraphTraits, Recording};
 use crate::timeline::{Bound, StreamCore};
-use crate::util::InlineVec;
+use crate::util::{InlineVec, lock_all};
 
 /// An operation of one rank.
 pub(super) struct Call<'a> {
@@ -311,6 +311,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         return Err(Error::NotCapturable { op: GROUP });
     }
     let _scope = NcclScope::enter(&joined.context)?;
+    let _turn = lock_all(calls.iter().filter_map(|call| call.joined.turn.as_deref()));
     let mut held = HeldRanks::new();
     hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
     let all = held.as_mut_slice();

@@ -328,7 +328,7 @@ impl Communicator {
     /// });
     /// # }
     /// ```
-    #[doc(alias("ncclCommAbort", "ncclCommRevoke"))]
+    #[doc(alias("ncclCommAbort"))]
     pub fn abort(&self) -> Result<()> {
         self.0.abort()
     }

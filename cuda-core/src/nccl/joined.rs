@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::failure::{async_result, check, failed_work};
 use super::library::{Nccl, nccl};
@@ -48,6 +48,10 @@ pub(super) struct Joined {
     pub(super) ending: Arc<Ending>,
     /// Operations, as reads of one byte.
     uses: Ledger,
+    /// Of the ranks that [`Ranks`](super::Ranks) has joined, which share it. What enqueues operations of several
+    /// ranks locks it, launches of graphs too: otherwise two threads could enqueue theirs in one order at
+    /// one rank, and in the other order at another. An abort goes without it.
+    pub(super) turn: Option<Arc<Mutex<()>>>,
 }
 
 struct State {
@@ -135,6 +139,7 @@ impl Joined {
             stop: AtomicBool::new(false),
             ending: Arc::default(),
             uses: Ledger::default(),
+            turn: None,
         }
     }
 
@@ -174,8 +179,10 @@ impl Joined {
     /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
     /// a thread that is calling it.
     pub(super) fn look(&self, op: &'static str) -> Result<()> {
-        let Ok(state) = self.state.try_lock() else {
-            return Ok(());
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
         };
         let held = LockedRank { joined: self, state };
         if held.raw().is_null() {
@@ -367,6 +374,10 @@ impl KeptAlive for Arc<Joined> {
     fn note_last_launch(&self, mark: &Mark) -> bool {
         self.note_use(&mark.timeline, mark.seq);
         true
+    }
+
+    fn turn(&self) -> Option<&Mutex<()>> {
+        self.turn.as_deref()
     }
 
     /// Without the lock: a launch may block until work has ended that waits for a lost rank, and it is by

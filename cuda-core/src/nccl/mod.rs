@@ -75,6 +75,10 @@
 //! # group.synchronize()
 //! # }
 //! ```
+//!
+//! Of one [`Ranks`], one thread at a time enqueues operations or launches such a graph; others wait for it.
+//! Graphs of several communicators that share devices may wait for each other in a circle, as their operations
+//! may (NVIDIA's guide to NCCL, "Using NCCL with CUDA Graphs"): launch one after the work of the other.
 
 mod call;
 mod communicator;

@@ -34,7 +34,7 @@ impl CommunicatorOptions {
     }
 
     /// Lets NCCL make its calls on the calling thread, which returns when they are done. By default it
-    /// makes each on a thread of its own, which takes some 40 µs more (on H200s, for a group of two
+    /// makes each on a thread of its own, which takes some 40 to 70 µs more (on H200s, for a group of two
     /// ranks). The price: a call that waits for a rank that is lost has no limit, and
     /// [`abort`](super::Communicator::abort) waits for the call. Waits for *work* keep their limit.
     pub const fn blocking(mut self, blocking: bool) -> Self {

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem;
+use std::sync::Arc;
 
 use super::call::{grouped, is_refusal};
 use super::communicator::Communicator;
@@ -97,6 +98,8 @@ impl Ranks {
         if is_refusal(code) {
             checked(INIT_RANK, nccl, code)?;
         }
+        let turn = Arc::default();
+        all.iter_mut().for_each(|joined| joined.turn = Some(Arc::clone(&turn)));
         Ok(Self(Communicator::finish(all)?.into()))
     }
 

@@ -25,7 +25,7 @@ pub(crate) use on_drop::OnDrop;
 pub(crate) use pocket::Pocket;
 pub(crate) use raw_enum::raw_enum;
 pub(crate) use sent_bytes::sent_bytes;
-pub(crate) use sync::{get_or_try_init, lock, thread_number, wait_while};
+pub(crate) use sync::{Locks, get_or_try_init, lock, lock_all, thread_number, wait_while};
 pub(crate) use tree::Tree;
 pub(crate) use turns::Turns;
 

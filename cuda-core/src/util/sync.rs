@@ -2,12 +2,33 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{mem, ptr};
+
+use super::inline_vec::{InlineVec, OwningInlineVec};
 
 /// Locks `mutex`. No code of this crate leaves a guarded value half changed when it unwinds, so a
 /// poisoned lock is still usable.
 #[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What [`lock_all`] returns.
+pub(crate) type Locks<'a> = OwningInlineVec<MutexGuard<'a, ()>, 2>;
+
+/// Locks all of them, each once, in an order that all threads follow: that of their addresses.
+pub(crate) fn lock_all<'a>(all: impl Iterator<Item = &'a Mutex<()>>) -> Locks<'a> {
+    let mut listed = InlineVec::<_, 8>::new();
+    all.for_each(|mutex| listed.push(|| mutex));
+    let listed = listed.as_mut_slice();
+    listed.sort_unstable_by_key(|mutex| ptr::from_ref(*mutex));
+    let (mut held, mut last) = (OwningInlineVec::new(), ptr::null());
+    for mutex in listed {
+        if !ptr::eq(mem::replace(&mut last, *mutex), *mutex) {
+            held.push(lock(mutex));
+        }
+    }
+    held
 }
 
 /// Waits for as long as `condition` holds. Asks it again after each wait, also where the lock is poisoned:

@@ -1,7 +1,9 @@
 //! Collectives among the other work of streams.
 
+use std::thread;
+
 use cuda_core::nccl::{Ranks, Reduction, group};
-use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result, Stream};
+use cuda_core::{Context, Device, DeviceGroup, Graph, PinnedBuffer, Result, Stream};
 use support::{freed_behind_a_stall, gpu_test, refusal, stall};
 
 use super::{apart, buffers, devices, values};
@@ -218,6 +220,42 @@ gpu_test! {
         let mut two = twice.alloc_zeroed::<u32>(1)?;
         let refused = twice.all_reduce_in_place(&mut two, Reduction::Sum);
         assert!(refusal(refused).contains("twice"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_threads_call_and_launch_beside_each_other() -> Result<()> {
+        const ROUNDS: u32 = 100;
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            for _ in 0..3 {
+                ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Max)?;
+            }
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        thread::scope(|scope| {
+            let (ranks, contexts) = (&ranks, &contexts);
+            let others = [0, 1].map(|value| {
+                scope.spawn(move || -> Result<()> {
+                    let streams: Vec<_> =
+                        contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
+                    let mut sums = buffers(&streams, |rank| vec![value + rank as u32; 100])?;
+                    for _ in 0..ROUNDS {
+                        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Max)?;
+                    }
+                    assert_eq!(values(&streams, &sums)?, vec![vec![value + 1; 100]; 2]);
+                    Ok(())
+                })
+            });
+            (0..ROUNDS).try_for_each(|_| exec.launch(&streams[0]))?;
+            others.into_iter().try_for_each(|other| other.join().expect("no panic"))
+        })?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![1; 1000]; 2]);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The end of a communicator while NCCL goes on: of a call in progress, of graphs.
 
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
@@ -135,5 +136,43 @@ fn k_nccl_a_drop_does_not_wait_for_the_graphs_of_another_rank() {
         let stream = Device::get(0)?.create_stream()?;
         stream.launch_host_func(move || drop(dropped))?;
         stream.synchronize()
+    });
+}
+
+/// Otherwise a rank could have the operation of the launch before that of the call, and another rank after it.
+#[test]
+fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
+    /// A launch that has not been made by then waits for the call.
+    const WAITS: Duration = Duration::from_millis(50);
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        let mut others = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let mut exec = graph.instantiate()?;
+        thread::scope(|scope| {
+            let held = session.hold("ncclGroupEnd");
+            let reduces = scope
+                .spawn(|| ranks.on(&streams)?.all_reduce_in_place(&mut others, Reduction::Sum));
+            held.await_call();
+            let (done, launched) = mpsc::channel();
+            let launches = scope.spawn({
+                let (exec, streams) = (&mut exec, &streams);
+                move || {
+                    let result = exec.launch(&streams[0]);
+                    let _ = done.send(());
+                    result
+                }
+            });
+            launched.recv_timeout(WAITS).expect_err("the launch waits for the call");
+            assert_eq!(session.calls("cuGraphLaunch"), 0);
+            drop(held);
+            reduces.join().expect("no panic")?;
+            launches.join().expect("no panic")
+        })?;
+        streams.iter().try_for_each(Stream::synchronize)
     });
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cuda_sys::CUgraph;
 
@@ -169,6 +169,11 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
     /// it: the error of a call after that end, or what the call holds so that the end does not come meanwhile.
     fn admits(&self, _op: &'static str) -> Result<Option<Crossing>> {
         Ok(None)
+    }
+
+    /// Of ranks of NCCL: what is locked over a launch, so that all of them have its operations in one order.
+    fn turn(&self) -> Option<&Mutex<()>> {
+        None
     }
 }
 
