@@ -179,6 +179,11 @@ impl Joined {
     /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
     /// a thread that is calling it.
     pub(super) fn look(&self, op: &'static str) -> Result<()> {
+        let aborted = || Err(NcclError::Aborted { op, rank: self.rank }.into());
+        // An abort has the lock, perhaps for long after it has ended the work, which then seems done.
+        if self.stop.load(Ordering::Acquire) {
+            return aborted();
+        }
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
@@ -186,7 +191,7 @@ impl Joined {
         };
         let held = LockedRank { joined: self, state };
         if held.raw().is_null() {
-            return Err(NcclError::Aborted { op, rank: self.rank }.into());
+            return aborted();
         }
         match held.async_result() {
             IN_PROGRESS => Ok(()),

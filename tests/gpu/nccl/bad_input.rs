@@ -1,6 +1,7 @@
 //! What is refused before NCCL is called.
 
 use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
+use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, ContextFlags, Error, NcclError, Result};
 use support::{gpu_test, refusal};
 
@@ -132,6 +133,9 @@ gpu_test! {
         let mut buffer = stream.alloc_zeroed::<u32>(4)?;
         let (all, other) = (Ranks::init_all(&contexts)?, contexts[0].create_stream()?);
         let mut others = other.alloc_zeroed::<u32>(4)?;
+        let mut memory = VirtualBuffer::<u32>::new(&contexts[0], 1 << 19)?;
+        memory.grow_to(1 << 19)?;
+        let (id, context) = (UniqueId::new()?, contexts[0].clone());
         all.on([&other])?.all_reduce_in_place([&mut others], Reduction::Sum)?;
         let (tell, told) = std::sync::mpsc::channel();
         streams[0].launch_host_func(move || {
@@ -149,6 +153,10 @@ gpu_test! {
                 alone[0].wait(&stream),
                 alone[0].async_error(),
                 alone[0].split(None, 0).map(drop),
+                alone[0].register(memory).map(drop).map_err(|refused| refused.error),
+                // SAFETY: nothing is enqueued.
+                unsafe { Communicator::init_rank(&context, &id, 0, 1) }.map(drop),
+                Ranks::init_all([&context]).map(drop),
                 UniqueId::new().map(drop),
             ];
             tell.send(others).expect("the test waits");

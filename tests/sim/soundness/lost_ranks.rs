@@ -1,9 +1,11 @@
 //! Ranks of NCCL that report an error, since they have lost another.
 
+use std::thread;
+
 use cuda_core::nccl::{Ranks, Reduction, group};
 use cuda_core::sys::{CUDA_ERROR_UNKNOWN, CUresult};
 use cuda_core::virtual_memory::VirtualBuffer;
-use cuda_core::{DeviceBuffer, Error, NcclError, Resource, Result, Stream, drops};
+use cuda_core::{DeviceBuffer, Error, Graph, NcclError, Resource, Result, Stream, drops};
 use cuda_sim::{Fault, Mode, Session};
 use support::stall;
 
@@ -109,6 +111,41 @@ fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
             goes_on(&streams, &mut sums)
         });
     }
+}
+
+/// The work is done once the abort has begun, which then takes as long as there is the graph.
+#[test]
+fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = ones(&streams)?;
+        connect(&ranks, &streams, &mut sums)?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let pair = parted(ranks);
+        let (rank, stream) = (&pair[0], &streams[0]);
+        rank.on(stream)?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
+        // The last rank that is aborted is the one that waits for the graph.
+        pair[1].abort()?;
+        thread::scope(|scope| {
+            let before = session.calls("cuEventQuery");
+            let waiting = scope.spawn(|| rank.wait(stream));
+            let synchronizing = scope.spawn(|| stream.synchronize());
+            while session.calls("cuEventQuery") < before + 2 {
+                thread::yield_now();
+            }
+            let aborting = scope.spawn(|| rank.abort());
+            aborted(waiting.join().expect("no panic"));
+            // The stream goes on.
+            synchronizing.join().expect("no panic")?;
+            assert!(!aborting.is_finished(), "the graph is there");
+            drop(graph);
+            aborting.join().expect("no panic")
+        })?;
+        goes_on(&streams, &mut sums)
+    });
 }
 
 /// What dropping ranks reports whose work waits for a rank that has failed.
