@@ -162,6 +162,7 @@ impl Rank<'_> {
             every: or(options.every, 20, 4),
             batch: options.batch.unwrap_or(if is_simulated { 1 << 10 } else { 1 << 16 }),
             checkpoint: Some(&checkpoint),
+            limit: self.limit(),
             lost_at: options.kill.filter(|(killed, _)| *killed == rank).map(|(_, step)| step),
         };
         // The others wait for this rank where they meet.
@@ -263,6 +264,11 @@ impl Rank<'_> {
         }
     }
 
+    /// The joining of many ranks takes longer than their work may.
+    fn join(&self) -> Duration {
+        self.options.join.unwrap_or(JOIN)
+    }
+
     fn limit(&self) -> Duration {
         self.options.limit.unwrap_or(LIMIT)
     }
@@ -280,7 +286,7 @@ impl Rank<'_> {
             return Ok(Plan { members: expected.to_vec(), id: make()? });
         };
         let all = attempt == 0;
-        let within = if all { self.options.join.unwrap_or(JOIN) } else { 2 * self.limit() };
+        let within = if all { self.join() } else { 2 * self.limit() };
         meeting.meet(&Call { attempt, expected, all, within }, make)
     }
 
@@ -288,13 +294,12 @@ impl Rank<'_> {
     fn session(&self, context: &Context, plan: &Plan, setup: &Setup<'_>) -> Result<Ended> {
         let own = plan.members.iter().position(|member| *member == self.place.rank);
         let own = own.ok_or("the plan lacks this rank")?;
-        let (id, limits) =
-            (UniqueId::from_bytes(&plan.id)?, CommunicatorOptions::new().limit(self.limit()));
-        let (id, size) = (&id, plan.members.len());
+        let (id, size) = (UniqueId::from_bytes(&plan.id)?, plan.members.len());
+        let limits = CommunicatorOptions::new().limit(self.join());
         // SAFETY: each rank of the plan joins once, with a device of its own, and makes the calls of
         // `Training`, which differ in nothing that depends on the rank.
         let communicator =
-            unsafe { Communicator::init_rank_with(context, id, own, size, &limits) }?;
+            unsafe { Communicator::init_rank_with(context, &id, own, size, &limits) }?;
         let mut training = Training::prepare(&communicator, setup)?;
         let ended = training.run();
         match &ended {

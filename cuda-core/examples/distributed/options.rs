@@ -26,8 +26,10 @@ Who this process is; options go before the variables of Open MPI, Slurm, PMIx an
 Where the ranks meet:
     --dir DIR           a directory that all machines share; default on one machine: that of temporary files
     --tcp HOST:PORT     a port of rank 0; default: MASTER_ADDR:MASTER_PORT, if set
-    --join SECONDS      how long the first meeting waits for all ranks; default: 300
-    --limit SECONDS     how long a rank waits for the others later before one counts as lost; default: 10
+    --join SECONDS      how long the first meeting waits for all ranks, and NCCL for those that join or
+                        connect; default: 300
+    --limit SECONDS     how long the work of a rank waits for the others before one counts as lost; default:
+                        10
 
 What is trained:
     --steps N           default: 400

@@ -2,8 +2,8 @@
 //! lost, the others cannot meet again.
 
 use std::fmt::Display;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,8 @@ impl Tcp {
     fn follow(&self, call: &Call<'_>, own: &Arrival) -> Result<Plan> {
         let (since, limit) = (Instant::now(), 3 * call.within);
         loop {
-            let answer = self.ask(call, own, limit);
+            let left = limit.saturating_sub(since.elapsed()).max(PAUSE);
+            let answer = self.ask(call, own, left);
             match answer {
                 Ok(text) if !text.is_empty() => return Plan::parse(&text, own),
                 // It is not there yet, or at another meeting.
@@ -133,12 +134,59 @@ impl Tcp {
         }
     }
 
-    fn ask(&self, call: &Call<'_>, own: &Arrival, limit: Duration) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(&self.address)?;
+    fn ask(&self, call: &Call<'_>, own: &Arrival, limit: Duration) -> io::Result<String> {
+        let addresses: Vec<_> = self.address.to_socket_addrs()?.collect();
+        let mut stream = connect(&addresses, limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.write_all(format!("{} {} {}\n", self.greeting(call), own.0, own.1).as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         Ok(text)
+    }
+}
+
+/// Connects to the first of these addresses that answers. Each has an equal share of the limit: the
+/// system's own takes minutes if a machine is down, and a machine may have an address that leads nowhere.
+fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(ErrorKind::NotFound, "no address has this name");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, limit / addresses.len() as u32) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// A port that takes no connection and refuses none, as that of a machine that is down.
+    fn silent() -> (TcpListener, TcpStream, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // SAFETY: the listener's own descriptor, which the call leaves open.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let address = listener.local_addr().unwrap();
+        // Fills the queue.
+        let first = TcpStream::connect(address).unwrap();
+        (listener, first, address)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_takes_its_share_of_the_limit() {
+        let (_listener, _first, nowhere) = silent();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let limit = Duration::from_secs(1);
+        let since = Instant::now();
+        let failed = connect(&[nowhere], limit).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::TimedOut);
+        let stream = connect(&[nowhere, there], limit).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), there);
+        assert!(since.elapsed() < 5 * limit, "{:?}", since.elapsed());
+        assert_eq!(connect(&[], limit).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -2,7 +2,7 @@
 //! averaged, and so all have the same weights.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cuda_core::nccl::{Communicator, Reduction};
 use cuda_core::{Context, DeviceBuffer, Module, PinnedBuffer, Stream, kernel};
@@ -46,6 +46,8 @@ pub(crate) struct Setup<'a> {
     /// Steps from one wait to the next, and from one checkpoint to the next.
     pub(crate) every: u32,
     pub(crate) checkpoint: Option<&'a Path>,
+    /// How long work may wait for other ranks.
+    pub(crate) limit: Duration,
     /// The step before which this rank is lost.
     pub(crate) lost_at: Option<u32>,
 }
@@ -176,7 +178,7 @@ impl<'a> Training<'a> {
             let done = step + 1;
             if done % every == 0 || done == steps {
                 // All other waits in this program end: only this one depends on other ranks.
-                self.communicator.wait(&self.compute)?;
+                self.communicator.wait_for(&self.compute, self.setup.limit)?;
                 self.save(done)?;
                 // The first steps also load the kernels and connect the ranks.
                 if measured == from && done < steps {
@@ -207,7 +209,7 @@ impl<'a> Training<'a> {
         }
         let mut shared = self.compute.upload_new(&state)?;
         self.communicator.on(&self.compute)?.broadcast_in_place(&mut shared, 0)?;
-        self.communicator.wait(&self.compute)?;
+        self.communicator.wait_for(&self.compute, self.setup.limit)?;
         let state = self.compute.download_vec(&shared)?;
         let weights: Vec<_> = state[1..].iter().map(|&bits| f32::from_bits(bits)).collect();
         self.compute.upload(&weights, &mut self.weights)?;
@@ -261,7 +263,7 @@ impl<'a> Training<'a> {
     fn compare(&mut self) -> Result<f32> {
         let mut all = self.compute.alloc(DIM * self.communicator.size())?;
         self.communicator.on(&self.compute)?.all_gather(&self.weights, &mut all)?;
-        self.communicator.wait(&self.compute)?;
+        self.communicator.wait_for(&self.compute, self.setup.limit)?;
         let all = self.compute.download_vec(&all)?;
         let (first, bits) = (&all[..DIM], |weights: &[f32]| -> Vec<_> {
             weights.iter().map(|it| it.to_bits()).collect()
