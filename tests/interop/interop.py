@@ -8,9 +8,10 @@ the device that was current before; that of cuda-core must restore exactly the c
 
 Then tensors go from cuda-core to the others and back by DLPack, without copies: each side frees the
 other's memory, on any thread, once its last owner is gone and what it enqueued is done. They have each
-type of elements that both sides know, and strides; what cuda-core cannot take, it refuses. And the
-others work on memory of cuda-core by `__cuda_array_interface__`, on a stream of cuda-core. Last, a tool
-that `NVTX_INJECTION64_PATH` names sees ranges of cuda-core.
+type of elements that both sides know, and strides, in the newer struct of DLPack and in the older one, or
+are read-only; what cuda-core cannot take, it refuses. And the others work on memory of cuda-core by
+`__cuda_array_interface__`, on a stream of cuda-core. Last, a tool that `NVTX_INJECTION64_PATH` names sees
+ranges of cuda-core.
 
 Needs PyTorch, CuPy and two GPUs. Exit code: 0 passed, 1 failed, 2 not run.
 """
@@ -196,8 +197,8 @@ class CoreStream:
     def __cuda_stream__(self):
         return self.version, self.handle
 
-    def export(self, value, shape):
-        return Exported(self, value, shape)
+    def export(self, value, shape, read_only=False):
+        return Exported(self, value, shape, read_only)
 
     def export_numbers(self, kind, numbers, shape, strides=()):
         return ExportedNumbers(self, kind, numbers, shape, strides)
@@ -297,6 +298,8 @@ def gathered(numbers, shape, strides):
 # Names of capsules before and after a consumer has taken the tensor; kept, as capsules refer to them.
 NAMES = {True: (b"dltensor_versioned", b"used_dltensor_versioned"), False: (b"dltensor", b"used_dltensor")}
 DELETER_OFFSETS = {True: 16, False: 56}  # in the managed tensor, versioned or not
+FLAGS_OFFSET = 24  # in the versioned one
+READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 
 PYTHON = ctypes.pythonapi
 PYTHON.PyCapsule_New.restype = ctypes.py_object
@@ -330,9 +333,9 @@ def open_capsule(capsule):
 class Exported:
     """What cuda-core gives to `from_dlpack`: each capsule has a new tensor."""
 
-    def __init__(self, stream, value, shape):
-        self.stream, self.value, self.shape = stream, value, shape
-        self.address, self.versioned = None, None
+    def __init__(self, stream, value, shape, read_only=False):
+        self.stream, self.value, self.shape, self.read_only = stream, value, shape, read_only
+        self.address, self.versioned, self.flags = None, None, None
 
     def __dlpack_device__(self):
         return 2, self.stream.device
@@ -351,12 +354,28 @@ class Exported:
             ctypes.byref(address),
         )
         self.address = address.value
+        if self.versioned:
+            self.flags = ctypes.c_uint64.from_address(tensor.value + FLAGS_OFFSET).value
         destructor = ctypes.cast(drop_capsule, ctypes.c_void_p)
         return PYTHON.PyCapsule_New(tensor, NAMES[self.versioned][0], destructor)
 
 
     def made_by(self):
-        return "interop_export", (ctypes.c_float(self.value), *map(ctypes.c_size_t, self.shape))
+        extents = map(ctypes.c_size_t, self.shape)
+        return "interop_export", (ctypes.c_float(self.value), *extents, ctypes.c_bool(self.read_only))
+
+
+class Unversioned:
+    """The same, by a producer that knows only the older struct."""
+
+    def __init__(self, exported):
+        self.exported = exported
+
+    def __dlpack_device__(self):
+        return self.exported.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **_):
+        return self.exported.__dlpack__(stream=stream)
 
 
 class ExportedNumbers(Exported):
@@ -490,6 +509,11 @@ class Torch:
     def take(self, producer):
         return self.torch.from_dlpack(producer)
 
+    def take_unversioned(self, exported):
+        # The protocol's name of the default stream is not its handle.
+        stream = self.torch.cuda.current_stream().cuda_stream or 1
+        return self.torch.utils.dlpack.from_dlpack(exported.__dlpack__(stream=stream))
+
     def make(self, value, shape, device):
         return self.torch.full(shape, value, dtype=self.torch.float32, device=f"cuda:{device}")
 
@@ -570,6 +594,9 @@ class Cupy:
     # Of tensors.
     def take(self, producer):
         return self.cupy.from_dlpack(producer)
+
+    def take_unversioned(self, exported):
+        return self.cupy.from_dlpack(Unversioned(exported))
 
     def make(self, value, shape, device):
         with self.scope(device):
@@ -836,6 +863,7 @@ class Tensors:
         yield "a capsule that nobody takes", self.unclaimed
         yield "round trip of cuda-core", self.loop
         yield "types and layouts of cuda-core", self.loop_of_types
+        yield "read-only tensors of cuda-core", self.loop_of_read_only
         yield "arrays of cuda-core", self.arrays
         if not isinstance(self.other, Raw):
             name = self.other.name
@@ -854,6 +882,7 @@ class Tensors:
                 if kind != "bfloat16":  # Arrays have no name for it.
                     yield f"array to {name}, {kind}", lambda kind=kind: self.array_to_other(kind)
             yield f"read-only array to {name}", self.read_only_to_other
+            yield f"read-only tensor to {name}", self.read_only_tensor_to_other
 
     def unclaimed(self):
         before = self.core.used(self.device)
@@ -878,10 +907,13 @@ class Tensors:
 
     def to_other(self):
         before = self.core.used(self.device)
-        for side in (contextlib.nullcontext, self.other.side_stream):
+        sides = contextlib.nullcontext, self.other.side_stream
+        for side, asks in itertools.product(sides, (True, False)):
             with self.other.scope(self.device), side():
                 exported = self.stream.export(3.0, SHAPE)
-                tensor = self.other.take(exported)
+                take = self.other.take if asks else self.other.take_unversioned
+                tensor = take(exported)
+                require(asks or not exported.versioned, "the older struct")
                 require(self.other.address(tensor) == exported.address, "it was copied")
                 require(tuple(tensor.shape) == SHAPE, f"its shape is {tensor.shape}")
                 require(set(self.other.numbers(tensor)) == {3.0}, "taken before it was filled")
@@ -909,6 +941,7 @@ class Tensors:
             for version in ({}, {"max_version": (1, 0)}):
                 tensor = self.other.make(2.0, SHAPE, self.device)
                 taken = self.stream.take(tensor, COUNT // 2, 7.0, **version)
+                require(taken.versioned == bool(version), "the struct that was asked for")
                 require(taken.address == self.other.address(tensor), "it was copied")
                 numbers = self.other.numbers(tensor)
                 require(numbers == [2.0] * (COUNT // 2) + [7.0] * (COUNT // 2), "not in place")
@@ -941,6 +974,16 @@ class Tensors:
         says = "leaves the 8 elements"
         refused(says, self.stream.export_numbers("int8", [0] * 8, (2, 4), (5, 1)).__dlpack__)
         require(self.core.used(self.device) == before, "all is freed, also what was refused")
+
+    def loop_of_read_only(self):
+        before = self.core.used(self.device)
+        exported = self.stream.export(3.0, (5, 6), read_only=True)
+        refused("only the versioned struct can say", exported.__dlpack__)
+        capsule = exported.__dlpack__(stream=self.stream.handle, max_version=(1, 0))
+        require(exported.flags == READ_ONLY, f"its flags are {exported.flags}")
+        take = lambda: self.stream.exchange(capsule, "float32", [0.0] * 30)  # noqa: E731
+        refused("the tensor is read-only", take)
+        require(self.core.used(self.device) == before, "freed, although refused")
 
     def arrays(self):
         for kind in TYPES:
@@ -1068,6 +1111,25 @@ class Tensors:
                 else:
                     require(False, "it took a read-only array, which this test does not know of")
         array.close()
+
+    def read_only_tensor_to_other(self):
+        """The protocol lets a consumer take what it must not write, or refuse it."""
+        before = self.core.used(self.device)
+        with self.other.scope(self.device):
+            exported = self.stream.export(3.0, SHAPE, read_only=True)
+            try:
+                tensor = self.other.take(exported)
+            except BufferError:
+                require(exported.flags == READ_ONLY, "refused, although it may be written")
+            except CoreError as error:
+                says = "only the versioned struct can say"
+                require(says in str(error), f"refused, but not because {says!r}: {error}")
+            else:
+                require(exported.flags == READ_ONLY, f"its flags are {exported.flags}")
+                require(self.other.address(tensor) == exported.address, "it was copied")
+                require(set(self.other.numbers(tensor)) == {3.0}, "read otherwise")
+                del tensor
+            require(self.core.used(self.device) == before, "freed, whether it was taken or not")
 
 
 def describe(base, steps, raises):

@@ -43,8 +43,8 @@ pub unsafe extern "C" fn interop_stream_drop(stream: *mut Stream) {
     drop(unsafe { Box::from_raw(stream) });
 }
 
-/// Fills a new matrix on `stream`, finally with `value`, and hands it over for the stream that the
-/// protocol calls `consumer`. Stores the managed tensor, of DLPack 1.x if `versioned`, and the
+/// Fills a new matrix on `stream`, finally with `value`, and hands it over, perhaps only for reads, for the
+/// stream that the protocol calls `consumer`. Stores the managed tensor, of DLPack 1.x if `versioned`, and the
 /// address of its elements.
 ///
 /// # Safety
@@ -56,6 +56,7 @@ pub unsafe extern "C" fn interop_export(
     value: f32,
     rows: usize,
     columns: usize,
+    read_only: bool,
     consumer: i64,
     versioned: bool,
     tensor: *mut *mut c_void,
@@ -69,7 +70,10 @@ pub unsafe extern "C" fn interop_export(
             stream.fill(&mut buffer, value + f32::from(step))?;
         }
         let at = buffer.as_raw();
-        let made = Tensor::new(buffer, &[rows, columns], None)?;
+        let made = match read_only {
+            true => Tensor::shared(buffer, &[rows, columns], None)?,
+            false => Tensor::new(buffer, &[rows, columns], None)?,
+        };
         // SAFETY: a stream for as long as the tensor lives, by this function's contract.
         Ok((unsafe { hand_over(made, stream, consumer, versioned) }?, at))
     };
