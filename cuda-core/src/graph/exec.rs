@@ -66,6 +66,8 @@ pub struct GraphExec {
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
+    /// Earlier launches that CUDA orders the next one behind, too, since a launch on another stream failed.
+    earlier: Vec<Mark>,
     /// Some of the memory must be lent to each launch, perhaps.
     pub(super) is_lent: bool,
 }
@@ -199,6 +201,7 @@ impl Graph {
             changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,
+            earlier: Vec::new(),
         })
     }
 }
@@ -270,8 +273,9 @@ impl GraphExec {
     /// Whether CUDA orders a launch on this stream behind one on another stream that may take any time.
     #[inline]
     fn is_behind_a_hold_up(&self, timeline: &Timeline) -> bool {
-        let is_held_up = |last: Mark| last.timeline.is_held_up(last.seq);
-        self.last_stream != timeline.id() && self.last.mark().is_some_and(is_held_up)
+        let is_held_up = |last: &Mark| last.timeline.is_held_up(last.seq);
+        let last = || self.last.mark().as_ref().is_some_and(is_held_up);
+        self.last_stream != timeline.id() && last() || self.earlier.iter().any(is_held_up)
     }
 
     /// Makes the stream wait for what conflicts with a launch.
@@ -293,7 +297,10 @@ impl GraphExec {
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
         if !made {
             self.used().for_each(|memory| memory.kept.ledger().fix_last(&self.last));
-            self.keep_until_completed(Vec::new());
+            let code = self.changed.values().flat_map(|changed| changed.code.iter().cloned());
+            self.earlier.retain(|mark| !mark.timeline.has_completed(mark.seq));
+            self.earlier.extend(self.last.mark());
+            self.keep_until_completed(code.map(|code| Arc::new(code) as _).collect());
         }
         self.last.on(timeline, seq);
         self.last_stream = timeline.id();

@@ -1,9 +1,11 @@
 //! Executables whose operations are changed.
 
-use cuda_core::{Device, DeviceBuffer, Graph, GraphExec, PinnedPool};
-use cuda_sim::Fault;
-use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
-use support::{freed_behind_a_stall, stall};
+use cuda_core::{
+    Device, DeviceBuffer, Graph, GraphExec, PinnedPool, Result, Signal, Stream, WaitValue,
+};
+use cuda_sim::{Fault, Session};
+use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
+use support::{freed_behind_a_stall, kernels, stall};
 
 use super::clean;
 
@@ -127,5 +129,64 @@ fn s07_a_node_that_a_library_works_behind_is_no_operation() {
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&poison)?, [[5, 5]; 1000]);
         Ok(())
+    });
+}
+
+/// A launch on another stream fails while the one before is pending.
+fn fail_on(stream: &Stream, exec: &mut GraphExec, session: &Session) -> Result<()> {
+    session.inject(Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuGraphLaunch"));
+    exec.launch(stream).expect_err("made to fail");
+    while !stream.query()? {}
+    Ok(())
+}
+
+#[test]
+fn s07_a_changed_kernel_stays_loaded_after_a_launch_that_fails_elsewhere() {
+    clean(|session| {
+        let context = Device::get(0)?.context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let functions = [kernels::get(&context, "add_one")?, kernels::get(&context, "add_one")?];
+        let mut x = one.alloc_zeroed::<u32>(100)?;
+        // SAFETY: add_one(u32 *x, u32 n) reads and writes `n` elements.
+        let graph = Graph::capture(&context, |stream| unsafe {
+            stream.kernel(&functions[0]).elements(100).arg(&mut x).arg(100u32).launch()
+        })?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        let mut launch = one.kernel(&functions[1]).elements(100).arg(&mut x).arg(100u32);
+        // SAFETY: as above.
+        unsafe { exec.set_kernel(node, &mut launch) }?;
+        drop((graph, launch));
+        drop(functions);
+        one.synchronize()?;
+        let stalled = stall(one.as_raw());
+        exec.launch(&one)?;
+        fail_on(&two, &mut exec, session)?;
+        drop(exec);
+        stalled.release();
+        assert_eq!(one.download_vec(&x)?, [1; 100]);
+        Ok(())
+    });
+}
+
+/// It comes behind the first launch, which waits for the signal.
+#[test]
+fn s41_a_launch_after_one_that_fails_elsewhere_holds_up_nothing_before_it() {
+    clean(|session| {
+        let context = Device::get(0)?.context()?;
+        let streams =
+            [context.create_stream()?, context.create_stream()?, context.create_stream()?];
+        let [one, two, three] = &streams;
+        let go = Signal::new(&context, 0u32)?;
+        let mut x = three.alloc_zeroed::<u32>(100)?;
+        let mut exec = Graph::capture(&context, |_| Ok(()))?.instantiate()?;
+        one.wait_signal(&go, WaitValue::Eq(1))?;
+        exec.launch(one)?;
+        fail_on(two, &mut exec, session)?;
+        three.fill(&mut x, 1)?;
+        exec.launch(three)?;
+        x.synchronize()?;
+        go.set(1);
+        three.synchronize()
     });
 }
