@@ -135,6 +135,9 @@ impl Context {
     /// that uses the other's memory. The pool stays open as long as another context of the device has
     /// access, or if [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
+    /// Not for devices that NCCL has ranks on, where it uses this access: with `NCCL_CUMEM_ENABLE=0`, or if it is
+    /// older than that variable. Their next operation would then lose both contexts.
+    ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] if
     /// other threads keep enqueuing such work. After another error of the driver's, launches count
