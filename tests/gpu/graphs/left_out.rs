@@ -1,9 +1,9 @@
 //! Nodes that launches leave out.
 
 use cuda_core::{Device, Graph, PinnedBuffer, Result};
-use support::{gpu_test, refusal, stall};
+use support::{gpu_test, kernels, refusal, stall};
 
-use super::context;
+use super::{add_one, context};
 
 gpu_test! {
     needs 1;
@@ -137,6 +137,41 @@ gpu_test! {
         assert!(!stream.query()?, "it waits for the other stream");
         stalled.release();
         assert_eq!(stream.download_vec(x.slice(50..60)?)?, [4; 10]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_node_that_is_changed_while_it_is_left_out_stays_left_out() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut all = [0; 7].map(|_| stream.alloc_zeroed::<u32>(100)).into_iter().collect::<Result<Vec<_>>>()?;
+        let mut seventh = all.pop().expect("there are seven");
+        let [a, b, c, d, e, f] = &mut all[..] else { unreachable!("six are left") };
+        stream.fill(&mut *a, 5)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut *b, 1)?;
+            stream.copy(&*a, &mut *c)?;
+            add_one(stream, &function, &mut *d)
+        })?;
+        let nodes: Vec<_> = graph.nodes()?.iter().map(|node| node.id()).collect();
+        let mut exec = graph.instantiate()?;
+        nodes.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
+        exec.set_fill(nodes[0], &mut *e, 2)?;
+        exec.set_copy(nodes[1], &*a, &mut *f)?;
+        let mut launch = stream.kernel(&function).elements(100).arg(&mut seventh).arg(100u32);
+        // SAFETY: add_one(u32 *x, u32 n) reads and writes `n` elements.
+        unsafe { exec.set_kernel(nodes[2], &mut launch) }?;
+        drop(launch);
+        for node in &nodes {
+            assert!(!exec.is_enabled(*node)?);
+        }
+        exec.launch(&stream)?;
+        for untouched in [b, c, d, e, f, &mut seventh] {
+            assert_eq!(stream.download_vec(untouched)?, [0; 100]);
+        }
         Ok(())
     }
 }
