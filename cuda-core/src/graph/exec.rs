@@ -248,6 +248,8 @@ impl GraphExec {
         };
         let timeline = core.timeline();
         let _held = self.uses.admit(OP, Some(self.made))?;
+        // Before the launch is ordered: what took its turn first is then among what it waits for.
+        let turn = self.uses.take_turn();
         let quiet = |memory: &UsedMemory| memory.kept.ledger().is_quiet(timeline, Access::Write);
         if !self.used().all(quiet) {
             self.order(&bound)?;
@@ -260,7 +262,6 @@ impl GraphExec {
             // operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
         };
-        let turn = self.uses.take_turn();
         let (seq, launched) = bound.late_if(late, || bound.enqueue(OP, call))?;
         drop(turn);
         match self.last_stream == timeline.id() {
