@@ -142,7 +142,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn l_a_node_that_is_changed_while_it_is_left_out_stays_left_out() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
