@@ -37,7 +37,7 @@ mod thread;
 pub(crate) use destroy::leave_behind;
 pub(crate) use guard::{Entered, Guard};
 pub(crate) use kept::forget_reached;
-pub(crate) use peer::{Changes, Confined, Crossing, Moment, PeerAccess, crossing};
+pub(crate) use peer::{Changes, Confined, Crossing, Exposed, Moment, PeerAccess, crossing};
 
 /// A context of the driver.
 ///

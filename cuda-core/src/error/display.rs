@@ -80,11 +80,9 @@ impl fmt::Display for Error {
             Self::Unsupported { feature, device } => {
                 write!(f, "device {device} does not support {feature}")
             }
-            Self::PeerAccessInUse { device, peer } => write!(
-                f,
-                "access of device {device} to device {peer} cannot be taken away: work that \
-                 needs it keeps being enqueued"
-            ),
+            Self::PeerAccessInUse { device, peer, reason } => {
+                write!(f, "access of device {device} to device {peer} cannot be revoked: {reason}")
+            }
             Self::LengthMismatch { op, source_len, destination_len } => write!(
                 f,
                 "{op}: the source holds {}, the destination {destination_len}",

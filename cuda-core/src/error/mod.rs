@@ -160,14 +160,16 @@ pub enum Error {
         device: u32,
     },
 
-    /// Access to another device's memory cannot be revoked while other threads keep enqueuing
-    /// copies that need it.
+    /// Access to another device's memory cannot be revoked while NCCL has ranks on both devices, or while
+    /// other threads keep enqueuing work that needs it.
     #[non_exhaustive]
     PeerAccessInUse {
         /// Ordinal of the device that has the access.
         device: u32,
         /// Ordinal of the device whose memory it is.
         peer: u32,
+        /// What uses it.
+        reason: &'static str,
     },
 
     /// Source and destination differ in length.

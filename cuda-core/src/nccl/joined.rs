@@ -21,7 +21,7 @@ use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
 use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
-use crate::context::{Confined, Context, Crossing};
+use crate::context::{Confined, Context, Crossing, Exposed};
 use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
 use crate::process::{Handle, deferred, driver};
@@ -42,6 +42,8 @@ pub(super) struct Joined {
     pub(super) size: usize,
     pub(super) options: CommunicatorOptions,
     state: Mutex<State>,
+    /// NCCL uses memory of peers, by access that it gives itself where it does not share memory otherwise.
+    exposed: Arc<Exposed>,
     /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
     stop: AtomicBool,
     /// How far its abort is, and the memory that is let go of after that.
@@ -89,6 +91,8 @@ impl Joined {
         let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
         within(op, "rank", rank, size)?;
+        // Before NCCL gives itself access to the memory of peers.
+        let mut joined = Self::new(nccl, context, (rank, size), *options, ptr::null_mut());
         let mut raw = ptr::null_mut();
         let mut config = RawConfig::new(options.blocking);
         let scope = NcclScope::relaxed(context)?;
@@ -96,7 +100,8 @@ impl Joined {
         // to locals that outlive it; what it leaves in progress uses neither.
         let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
         drop(scope);
-        begun.push(Self::new(nccl, context, (rank, size), *options, raw));
+        joined.state.get_mut().unwrap_or_else(|it| it.into_inner()).raw = Handle(raw);
+        begun.push(joined);
         match code {
             IN_PROGRESS => Ok(()),
             code => check(op, nccl, code, (raw, Some(rank))),
@@ -121,7 +126,8 @@ impl Joined {
         all
     }
 
-    /// A rank of this process, whose handle is known only here, and live or null.
+    /// A rank of this process, whose handle is known only here, and live or null. Waits for revocations of
+    /// access to other devices that are under way.
     pub(super) fn new(
         nccl: &'static Nccl,
         context: &Context,
@@ -135,12 +141,19 @@ impl Joined {
             rank,
             size,
             options,
+            exposed: Arc::new(Exposed::new(context)),
             state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),
             ending: Arc::default(),
             uses: Ledger::default(),
             turn: None,
         }
+    }
+
+    /// What is left of it without an owner.
+    fn remains(&self, raw: Handle<RawCommunicator>, finalized: bool) -> Remains {
+        let (context, exposed) = (self.context.clone(), self.exposed.clone());
+        Remains { nccl: self.nccl, context, exposed, rank: self.rank, raw, finalized }
     }
 
     /// Locks the communicator for a call.
@@ -271,9 +284,7 @@ impl LockedRank<'_> {
         if raw.0.is_null() {
             return Ok(());
         }
-        let Joined { nccl, rank, ref context, .. } = *self.joined;
-        let remains = Remains { nccl, context: context.clone(), rank, raw, finalized: false };
-        remains.end(&self.joined.ending)
+        self.joined.remains(raw, false).end(&self.joined.ending)
     }
 }
 
@@ -363,8 +374,7 @@ impl Drop for Joined {
             return;
         }
         let uses = mem::take(&mut self.uses).last_uses(&WHOLE);
-        let Self { nccl, rank, options: CommunicatorOptions { limit, .. }, .. } = *self;
-        let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
+        let (limit, remains) = (self.options.limit, self.remains(raw, finalized));
         // An abort could not begin. The work may wait for ranks that were aborted.
         let stopped = *self.stop.get_mut();
         deferred::run_or_defer(move || match stopped {

@@ -7,8 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
+use crate::context::{Context, RawContext};
 use crate::device::Device;
-use crate::process::DeferForeignCode;
+use crate::process::{DeferForeignCode, driver};
 use crate::util::{lock, wait_while};
 
 /// Held while work between two devices is being enqueued, from before its driver call to after it.
@@ -67,6 +68,54 @@ impl Moment {
     pub(crate) fn now() -> Self {
         Self(REVOCATIONS.load(Ordering::Acquire))
     }
+}
+
+/// A context whose memory may be used from other contexts, and the other way round, for as long as this
+/// lives, by work that this crate does not enqueue itself.
+pub(crate) struct Exposed {
+    // INVARIANT: one element of EXPOSED.
+    space: RawContext,
+}
+
+/// The address spaces of all [`Exposed`] contexts. Grows under the lock of [`CROSSINGS`].
+static EXPOSED: Mutex<Vec<RawContext>> = Mutex::new(Vec::new());
+
+impl Exposed {
+    /// Waits for revocations of access that are under way.
+    pub(crate) fn new(context: &Context) -> Self {
+        let (space, device) = (context.address_space(), context.device());
+        let revoking = |all: &mut Vec<_>| {
+            all.iter()
+                .any(|(pair, entry): &(Between, Crossings)| entry.closed && pair.contains(&device))
+        };
+        let _gates = wait_while(&CHANGED, lock(&CROSSINGS), revoking);
+        lock(&EXPOSED).push(space);
+        Self { space }
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        // In a fork's child, the lock may be held by a thread that does not exist there.
+        if driver::is_gone() {
+            return;
+        }
+        let mut all = lock(&EXPOSED);
+        if let Some(at) = all.iter().position(|space| *space == self.space) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+/// Whether both contexts are [`Exposed`]. Does not become so while the gate of their devices is closed.
+pub(super) fn are_exposed(one: &Context, other: &Context) -> bool {
+    let all = lock(&EXPOSED);
+    [one, other].iter().all(|context| all.contains(&context.address_space()))
+}
+
+/// To be called before the context is destroyed.
+pub(super) fn forget(context: RawContext) {
+    lock(&EXPOSED).retain(|space| *space != context);
 }
 
 fn between(one: Device, other: Device) -> Between {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, asked};
 use crate::process::{DeferForeignCode, driver};
 use crate::util::{lock, raw_enum};
 
-pub(crate) use gate::{ClosedGate, Crossing, Moment, crossed_by_graphs, crossing};
+pub(crate) use gate::{ClosedGate, Crossing, Exposed, Moment, crossed_by_graphs, crossing};
 
 raw_enum! {
     /// What another device may do with memory.
@@ -135,11 +135,9 @@ impl Context {
     /// that uses the other's memory. The pool stays open as long as another context of the device has
     /// access, or if [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
-    /// Not for devices that NCCL has ranks on, where it uses this access: with `NCCL_CUMEM_ENABLE=0`, or if it is
-    /// older than that variable. Their next operation would then lose both contexts.
-    ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] if
+    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while both
+    /// contexts have a rank of [NCCL](crate::nccl), which may give itself this access and use it, and if
     /// other threads keep enqueuing such work. After another error of the driver's, launches count
     /// the access as gone until it is enabled again.
     #[doc(alias("cuCtxDisablePeerAccess", "cuMemPoolSetAccess"))]
@@ -149,7 +147,14 @@ impl Context {
         let (to, owner) = (self.device(), peer.device());
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = DeferForeignCode::begin();
+        let unless_exposed = || match gate::are_exposed(self, peer) {
+            true => Err(in_use(to, owner, "NCCL has ranks on both, and may use it")),
+            false => Ok(()),
+        };
+        // Also before the wait: work of ranks may wait for a rank that has failed.
+        unless_exposed()?;
         let closed = close(to, owner)?;
+        unless_exposed()?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &ContextAccess| access.is_of(spaces.0, spaces.1);
@@ -210,7 +215,11 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
             return Ok(closed);
         }
     }
-    Err(Error::PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal() })
+    Err(in_use(device, peer, "work that needs it keeps being enqueued"))
+}
+
+fn in_use(device: Device, peer: Device, reason: &'static str) -> Error {
+    Error::PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal(), reason }
 }
 
 /// A context that was given access to the memory of another device's context; both as address
@@ -342,4 +351,5 @@ pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
 /// others had to its memory.
 pub(crate) fn forget(context: RawContext) {
     lock(&ENABLED).retain(|access| access.context != context && access.far != context);
+    gate::forget(context);
 }
