@@ -42,8 +42,9 @@ pub(super) struct Joined {
     pub(super) size: usize,
     pub(super) options: CommunicatorOptions,
     state: Mutex<State>,
-    /// NCCL uses memory of peers, by access that it gives itself where it does not share memory otherwise.
-    exposed: Arc<Exposed>,
+    /// NCCL uses memory of peers, by access that it gives itself where it does not share memory otherwise. Work
+    /// that is pending at the end is waited for before that access is revoked.
+    _exposed: Exposed,
     /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
     stop: AtomicBool,
     /// How far its abort is, and the memory that is let go of after that.
@@ -141,7 +142,7 @@ impl Joined {
             rank,
             size,
             options,
-            exposed: Arc::new(Exposed::new(context)),
+            _exposed: Exposed::new(context),
             state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),
             ending: Arc::default(),
@@ -152,8 +153,8 @@ impl Joined {
 
     /// What is left of it without an owner.
     fn remains(&self, raw: Handle<RawCommunicator>, finalized: bool) -> Remains {
-        let (context, exposed) = (self.context.clone(), self.exposed.clone());
-        Remains { nccl: self.nccl, context, exposed, rank: self.rank, raw, finalized }
+        let context = self.context.clone();
+        Remains { nccl: self.nccl, context, rank: self.rank, raw, finalized }
     }
 
     /// Locks the communicator for a call.

@@ -12,7 +12,7 @@ use super::library::Nccl;
 use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator};
 use crate::alloc::backing::MemoryOwner;
-use crate::context::{Context, Exposed};
+use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
 use crate::process::{Handle, RelaxedCaptureMode, deferred, drop_hook};
 use crate::timeline::StreamCore;
@@ -32,7 +32,6 @@ pub(super) const DROP: &str = "drop";
 pub(super) struct Remains {
     pub(super) nccl: &'static Nccl,
     pub(super) context: Context,
-    pub(super) exposed: Arc<Exposed>,
     pub(super) rank: usize,
     pub(super) raw: Handle<RawCommunicator>,
     pub(super) finalized: bool,
@@ -100,10 +99,7 @@ impl Remains {
                 if is_due() {
                     // The exit of the process does not wait for graphs.
                     let ended = deferred::while_waiting(|| own.end_here());
-                    let noted = own.note(&behind, ended);
-                    // Access to the context's memory may be revoked once the result is received.
-                    drop(own);
-                    let _ = over.send(noted);
+                    let _ = over.send(own.note(&behind, ended));
                 }
             });
         };
@@ -115,11 +111,7 @@ impl Remains {
 
     fn note(&self, ending: &Ending, ended: Result<()>) -> Result<()> {
         ending.end(&ended);
-        ended.inspect_err(|error| {
-            // Its work may go on.
-            mem::forget(self.exposed.clone());
-            report(self.raw, error);
-        })
+        ended.inspect_err(|error| report(self.raw, error))
     }
 
     /// Frees the communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`.

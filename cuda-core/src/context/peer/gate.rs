@@ -113,11 +113,6 @@ pub(super) fn are_exposed(one: &Context, other: &Context) -> bool {
     [one, other].iter().all(|context| all.contains(&context.address_space()))
 }
 
-/// To be called before the context is destroyed.
-pub(super) fn forget(context: RawContext) {
-    lock(&EXPOSED).retain(|space| *space != context);
-}
-
 fn between(one: Device, other: Device) -> Between {
     if one.ordinal() <= other.ordinal() { [one, other] } else { [other, one] }
 }

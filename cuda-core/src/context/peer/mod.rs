@@ -351,5 +351,4 @@ pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
 /// others had to its memory.
 pub(crate) fn forget(context: RawContext) {
     lock(&ENABLED).retain(|access| access.context != context && access.far != context);
-    gate::forget(context);
 }
