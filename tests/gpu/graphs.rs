@@ -16,6 +16,7 @@ mod conditions;
 mod cublas;
 mod devices;
 mod dimensions;
+mod ends;
 mod events;
 mod extend;
 mod kinds;

@@ -15,7 +15,8 @@ use crate::process::driver::driver_version;
 use crate::process::{DeferForeignCode, Failed, Handle, attempt};
 use crate::stream::Stream;
 use crate::timeline::recording::{
-    Body, Condition, GraphUses, KeptUses, Node, Recording, UsedMemory, captured_graph, join,
+    Body, Condition, GraphTraits, GraphUses, KeptUses, Node, Recording, UsedMemory, captured_graph,
+    join,
 };
 use crate::types::Version;
 
@@ -237,7 +238,8 @@ impl Condition {
         let is_broken = parts.iter().any(|part| part.is_broken);
         let own = vec![UsedMemory::keep(&self.touch())];
         let bodies = bodies.into_iter().map(|graph| Body { node, graph: Handle(graph) }).collect();
-        let own = KeptUses::from(GraphUses { memory: own, bodies, ..GraphUses::default() });
+        let traits = GraphTraits::CONDITIONS;
+        let own = KeptUses::from(GraphUses { memory: own, bodies, traits, ..GraphUses::default() });
         let all = parts.into_iter().fold(own, |all, part| all.with(&part.into()));
         // Counted after the calls: an event that is recorded meanwhile need not cover them.
         let join = || {

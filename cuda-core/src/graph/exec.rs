@@ -5,13 +5,12 @@ use std::{mem, ptr};
 
 use cuda_sys::{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExec, symbol as cu};
 
+use super::executables::{KeptByExec, RawExec, destroy_behind};
 use super::update::ChangedNode;
 use super::{Graph, SharedGraph};
 use crate::context::{Context, Moment, of_context};
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::{
-    FailedRelease, Handle, Owned, Release, deferred, driver, drop_hook, released,
-};
+use crate::process::{Handle, Owned, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Fences, LastLaunch};
 use crate::timeline::recording::{
@@ -20,7 +19,6 @@ use crate::timeline::recording::{
 use crate::timeline::{Bound, Mark, Timeline};
 use crate::types::Resource;
 use crate::util::{Tree, debug_by};
-use crate::wait::when_reached;
 
 /// A [`Graph`] that can be launched.
 ///
@@ -28,7 +26,8 @@ use crate::wait::when_reached;
 /// more. Its launches run one after the other, on whatever streams they are. To run a graph beside
 /// itself, instantiate it twice.
 ///
-/// Dropping it does not wait: launches that are pending complete.
+/// Dropping it does not wait: launches that are pending complete. An executable with
+/// [conditions](crate::Condition) is destroyed after them, on another thread.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -72,63 +71,6 @@ pub struct GraphExec {
     pub(super) is_lent: bool,
 }
 
-struct RawExec {
-    handle: Handle<CUgraphExec>,
-    /// Set when the executable is dropped: what is dropped after the release, which may be deferred.
-    kept: Option<KeptByExec>,
-    /// Shared with the graph, which counts its executables by it.
-    _one_of: Arc<()>,
-}
-
-impl Release for RawExec {
-    const RESOURCE: Resource = Resource::GraphExec;
-
-    fn number(&self) -> u64 {
-        self.handle.number()
-    }
-
-    fn release(&mut self) -> Result<(), FailedRelease> {
-        // SAFETY: the executable is live and not used after this. Launches that are pending
-        // complete: "executing graphs … will be deferred until its execution completes".
-        released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.handle.0) })
-    }
-}
-
-impl Drop for RawExec {
-    fn drop(&mut self) {
-        if let Some(kept) = self.kept.take() {
-            kept.end();
-        }
-    }
-}
-
-/// What an executable keeps alive besides memory.
-struct KeptByExec {
-    /// The launch that may use it, if that is not known to have completed.
-    last: Option<Mark>,
-    _graphs: Vec<SharedGraph>,
-    owners: Arc<GraphOwners>,
-    /// Of nodes that were changed.
-    code: Vec<Arc<dyn KeptAlive>>,
-    _origin: Arc<GraphOwners>,
-    _context: Context,
-}
-
-impl KeptByExec {
-    /// Drops it once that launch has completed.
-    fn end(self) {
-        let Some(last) = self.last.clone() else {
-            return;
-        };
-        let mark = last.clone();
-        let then = move |reached| {
-            let Self { owners, code, .. } = &self;
-            let_go(owners.0.iter().chain(code), &last, reached);
-        };
-        deferred::run_or_defer(move || when_reached(mark, Box::new(then)));
-    }
-}
-
 /// The driver call of a launch, as errors name it.
 const OP: &str = "cuGraphLaunch";
 
@@ -150,7 +92,8 @@ impl Graph {
     /// * the graph [allocates](Stream::alloc_in_graph) memory, and has an executable.
     ///
     /// [`Error::Nccl`] if a communicator that the graph uses was aborted. The driver's: `NOT_SUPPORTED`
-    /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable.
+    /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable; the
+    /// launches of one that was dropped are waited for.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -174,7 +117,7 @@ impl Graph {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
             false => 0,
         };
-        let call = |graph| {
+        let mut call = |graph| {
             // Under the graph's lock, so that of several threads one finds it free.
             let allocates = self.uses.traits.has(GraphTraits::MEMORY);
             let is_free = !allocates || Arc::strong_count(&self.executables) == 1;
@@ -185,9 +128,13 @@ impl Graph {
             check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
             Ok(self.executables.clone())
         };
-        let _one_of = self.context.relaxed(|| self.with_raw(call))??;
+        let mut one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
+        if one_of.is_err() && self.executables.have_left() {
+            one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
+        }
+        let one_of = one_of?;
         Ok(GraphExec {
-            raw: Owned::new(RawExec { handle: Handle(exec), kept: None, _one_of }),
+            raw: Owned::new(RawExec::new(exec, one_of)),
             graph: self.raw.clone(),
             id: self.id,
             context: self.context.clone(),
@@ -211,6 +158,9 @@ impl GraphExec {
     /// Launches the graph on a stream, asynchronously: `cuGraphLaunch`, one driver call unless the
     /// stream has to wait for another. It runs after all earlier work on the stream, after the
     /// previous launch of this executable, and after other streams' work on the memory that it uses.
+    ///
+    /// If the graph [allocates](Stream::alloc_in_graph) memory, and the previous launch was on another stream,
+    /// the call waits for that launch.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the graph uses memory that the host can see, which must be [lent](Self::lend_mut);
@@ -247,6 +197,7 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
+        self.wait_elsewhere(timeline)?;
         let _held = self.uses.admit(OP, Some(self.made))?;
         // Before the launch is ordered: what took its turn first is then among what it waits for.
         let turn = self.uses.take_turn();
@@ -298,14 +249,44 @@ impl GraphExec {
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
         if !made {
             self.used().for_each(|memory| memory.kept.ledger().fix_last(&self.last));
+            self.add_earlier(self.last.mark());
             let code = self.changed.values().flat_map(|changed| changed.code.iter().cloned());
-            self.earlier.retain(|mark| !mark.timeline.has_completed(mark.seq));
-            self.earlier.extend(self.last.mark());
             self.keep_until_completed(code.map(|code| Arc::new(code) as _).collect());
         }
         self.last.on(timeline, seq);
         self.last_stream = timeline.id();
         self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
+    }
+
+    /// Notes a point that later launches come after, unless it does not hold them up.
+    #[cold]
+    fn add_earlier(&mut self, mark: Option<Mark>) {
+        self.earlier.extend(mark);
+        self.earlier.retain(|mark| mark.timeline.is_held_up(mark.seq));
+    }
+
+    /// Waits for the last launch of a graph that allocates memory before one on another stream: the driver
+    /// would wait in its call.
+    #[inline]
+    fn wait_elsewhere(&self, stream: &Timeline) -> Result<()> {
+        match self.last_stream == stream.id() {
+            true => Ok(()),
+            false => self.wait_if(GraphTraits::MEMORY),
+        }
+    }
+
+    /// Waits for the last launch if some operation is such a one.
+    fn wait_if(&self, traits: GraphTraits) -> Result<()> {
+        match self.pending(traits) {
+            Some(last) => last.timeline.wait_host(last.seq),
+            None => Ok(()),
+        }
+    }
+
+    /// The last launch, if some operation is such a one and the launch is not known to have completed.
+    fn pending(&self, traits: GraphTraits) -> Option<Mark> {
+        let last = self.uses.traits.has(traits).then(|| self.last.mark()).flatten();
+        last.filter(|last| !last.timeline.has_completed(last.seq))
     }
 
     /// Does the setup of the first launch now, so that this launch takes no longer than later ones:
@@ -327,6 +308,7 @@ impl GraphExec {
         let op = "cuGraphUpload";
         let bound = stream.core().bind(op)?;
         let raw = self.raw.live()?.handle.0;
+        self.wait_elsewhere(bound.timeline())?;
         let _held = self.uses.admit(op, Some(self.made))?;
         let late = self.is_behind_a_hold_up(bound.timeline());
         let call = |stream| {
@@ -334,7 +316,12 @@ impl GraphExec {
             // `bound` keeps the stream alive, with its context current if it needs that.
             unsafe { cu::cuGraphUpload(raw, stream) }
         };
-        bound.late_if(late, || bound.enqueue(op, call))?.1
+        let (seq, uploaded) = bound.late_if(late, || bound.enqueue(op, call))?;
+        let mark = bound.timeline().at(seq);
+        if mark.timeline.is_held_up(seq) {
+            self.add_earlier(Some(mark));
+        }
+        uploaded
     }
 
     of_context! { "The context that the graph was captured in.": |it| &it.context }
@@ -376,10 +363,11 @@ impl GraphExec {
     }
 
     /// Destroys the executable: `cuGraphExecDestroy`. Dropping it reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead. Launches that are pending complete.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. Launches that are pending complete; those with
+    /// [conditions](crate::Condition) are waited for.
     ///
     /// # Errors
-    /// The driver's, with the executable, which is [given up](Error::GivenUp).
+    /// The driver's, with the executable, which is [given up](Error::GivenUp) unless it is the wait that failed.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -389,15 +377,21 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphExecDestroy", "cudaGraphExecDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        self.raw.release().map_err(|error| Rejected::new(error, self))
+        let waited = self.wait_if(GraphTraits::CONDITIONS);
+        waited.and_then(|()| self.raw.release()).map_err(|error| Rejected::new(error, self))
     }
 }
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if !driver::is_gone() {
-            self.raw.kept = Some(self.retire_uses());
+        if driver::is_gone() {
+            return;
+        }
+        let pending = self.pending(GraphTraits::CONDITIONS);
+        self.raw.kept = Some(self.retire_uses());
+        if let Some(last) = pending {
+            destroy_behind(&mut self.raw, last);
         }
     }
 }
@@ -427,22 +421,6 @@ impl GraphExec {
             code,
             _origin: self.origin.clone(),
             _context: self.context.clone(),
-        }
-    }
-}
-
-/// Called before a graph lets go of what it keeps alive: if it cannot be proven that its last launch
-/// has completed, what does not see to that itself is leaked, and reported.
-fn let_go<'a>(
-    owners: impl Iterator<Item = &'a Arc<dyn KeptAlive>>,
-    last: &Mark,
-    reached: Result<()>,
-) {
-    if let Err(error) = reached {
-        let lost: Vec<_> = owners.filter(|owner| !owner.note_last_launch(last)).cloned().collect();
-        if !lost.is_empty() {
-            mem::forget(lost);
-            drop_hook::report(Resource::UsedByWork, 0, 0, Some(error));
         }
     }
 }

@@ -123,6 +123,7 @@ impl Graph {
         driver::ensure()?;
         let mut uses = GraphUses { traits: GraphTraits::MAY_TAKE_LONG, ..GraphUses::default() };
         uses.traits.add(GraphTraits::BARRIER);
+        uses.traits.add(GraphTraits::CONDITIONS);
         uses.owners.0.push(Arc::new(GivenOwner(Contained::new(owner))));
         uses.owners.0.push(Arc::new(context.clone()));
         Ok(Self::own(Owned::new(RawGraph(Handle(raw))), next_id(), context, uses))

@@ -25,6 +25,7 @@ mod contexts;
 mod extend;
 
 mod exec;
+mod executables;
 
 mod lent;
 
@@ -99,8 +100,8 @@ pub struct Graph {
     id: u64,
     context: Context,
     uses: KeptUses,
-    /// Shared with the executables: how many there are.
-    executables: Arc<()>,
+    /// Shared with the executables.
+    executables: Arc<executables::Executables>,
 }
 
 impl KeptUses {

@@ -1,6 +1,6 @@
 //! Resources with one owner, which releases them by `close` or `Drop`.
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -64,6 +64,11 @@ impl<R: Release> Owned<R> {
         self.live()?;
         self.live = false;
         Ok(&self.inner)
+    }
+
+    /// Makes another owner of the resource, of what `to` takes from here, unless it was released or given up.
+    pub(crate) fn pass_on(&mut self, to: impl FnOnce(&mut R) -> R) -> Option<Self> {
+        mem::take(&mut self.live).then(|| Self::new(to(&mut self.inner)))
     }
 
     /// What `close` does: releases the resource now. If the release fails and the resource was

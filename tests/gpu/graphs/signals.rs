@@ -125,3 +125,25 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s41_what_came_before_a_launch_behind_an_upload_does_not_wait_for_it() -> Result<()> {
+        let context = context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (mut x, mut y) = (two.alloc_zeroed::<u32>(100)?, two.alloc_zeroed::<u32>(100)?);
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut y, 7))?;
+        let mut exec = graph.instantiate()?;
+        two.synchronize()?;
+        let go = Signal::new(&context, 0u32)?;
+        one.wait_signal(&go, WaitValue::Eq(1))?;
+        exec.upload(&one)?;
+        two.fill(&mut x, 1)?;
+        exec.launch(&two)?;
+        x.synchronize()?; // would wait for ever after the launch
+        assert!(!two.query()?, "the launch waits for the upload");
+        go.set(1);
+        assert_eq!(two.download_vec(&y)?, [7; 100]);
+        Ok(())
+    }
+}

@@ -13,6 +13,7 @@ mod forgotten;
 #[cfg(all(unix, not(miri)))]
 mod forks;
 mod graph_contexts;
+mod graph_waits;
 mod graphs;
 mod guards;
 mod host_functions;

@@ -133,6 +133,9 @@ impl GraphTraits {
     /// An operation of NCCL, which waits for those of other ranks, and is refused after an abort.
     pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0);
 
+    /// An operation on a condition: destroying an executable waits for its launches.
+    pub(crate) const CONDITIONS: Self = Self(1 << 7);
+
     /// Whether all of `other` are among these.
     #[inline]
     pub(crate) fn has(self, other: Self) -> bool {

@@ -27,6 +27,8 @@ pub(crate) struct Exec {
     pub(crate) revoked: bool,
     /// The last launch, which the next one runs after, and what happened before its end.
     pub(crate) last: Option<(Point, Clock)>,
+    /// Uploads since, which the next launch runs after, too.
+    pub(crate) uploads: Vec<Point>,
 }
 
 /// Access to another device's memory.
@@ -78,6 +80,7 @@ impl State {
             ways,
             revoked: false,
             last: None,
+            uploads: Vec::new(),
         };
         self.graphs.execs.insert(id, exec);
         id

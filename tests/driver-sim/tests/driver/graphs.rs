@@ -65,9 +65,9 @@ fn a_launch_runs_the_captured_work_late_and_each_time() {
         ok!(cuGraphUpload(exec, s));
         let mark = session.mark();
         ok!(cuGraphLaunch(exec, s));
-        assert_eq!((session.pending_ops(), session.names_since(mark)), (1, vec!["cuGraphLaunch"]));
+        assert_eq!((session.pending_ops(), session.names_since(mark)), (2, vec!["cuGraphLaunch"]));
         ok!(cuStreamSynchronize(t));
-        assert_eq!(session.pending_ops(), 1, "its stream was not waited for");
+        assert_eq!(session.pending_ops(), 2, "its stream was not waited for");
         ok!(cuStreamSynchronize(s));
         assert_eq!((session.pending_ops(), read(d, 8)), (0, vec![1; 8]));
         ok!(cuMemsetD8_v2(d, 9, 8));

@@ -7,6 +7,8 @@ use cuda_sys::*;
 use super::refuse_memory;
 use crate::call::{Call, Outcome, put};
 use crate::graph::GraphOwner;
+use crate::graph::exec::ExecNode;
+use crate::graph::node::NodeKind;
 use crate::handle::pointer;
 
 /// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
@@ -39,6 +41,12 @@ entries! {
 
     cuGraphExecDestroy(exec) |call| {
         let id = call.exec(exec)?;
+        let exec = &call.graphs.execs[&id];
+        // As an H100 with driver 580 does.
+        let waits = !ExecNode::conditions(&exec.steps).is_empty();
+        if let Some((point, _)) = exec.last.clone().filter(|_| waits) {
+            call.drive(point);
+        }
         call.destroy_exec(id);
         Ok(())
     }
@@ -50,15 +58,16 @@ entries! {
     }
 
     cuGraphUpload(exec, stream) |call| {
-        call.exec(exec)?;
-        let stream = call.stream(stream)?;
+        wait_elsewhere(call, exec, stream)?;
+        let (exec, stream, name) = (call.exec(exec)?, call.stream(stream)?, call.name);
         match call.streams[&stream].capture {
             Some(_) => call.forbid_capturing(stream),
-            None => Ok(()),
+            None => call.upload(name, exec, stream),
         }
     }
 
     cuGraphLaunch(exec, stream) |call| {
+        wait_elsewhere(call, exec, stream)?;
         let exec = call.exec(exec)?;
         let stream = call.stream(stream)?;
         if call.streams[&stream].capture.is_some() {
@@ -67,6 +76,19 @@ entries! {
         let name = call.name;
         call.launch(name, exec, stream)
     }
+}
+
+/// Waits for the last launch of a graph that allocates memory, if it was on another stream, as an H100 with
+/// driver 580 does.
+fn wait_elsewhere(call: &mut Call, exec: CUgraphExec, stream: CUstream) -> Outcome {
+    let (exec, stream) = (call.exec(exec)?, call.stream(stream)?);
+    let exec = &call.graphs.execs[&exec];
+    let allocates = exec.steps.iter().any(|step| matches!(step.task.kind, NodeKind::Alloc(_)));
+    let elsewhere = exec.last.as_ref().filter(|(point, _)| allocates && point.stream != stream);
+    if let Some(&(point, _)) = elsewhere {
+        call.drive(point);
+    }
+    Ok(())
 }
 
 /// # Safety

@@ -221,3 +221,21 @@ fn misuse_of_conditions_is_reported() {
         ok!(cuModuleUnload(module));
     });
 }
+
+#[test]
+fn an_exec_is_destroyed_after_its_launches() {
+    scene(8, |session, [s], d| {
+        let g = graph();
+        let handle = condition(g, 1);
+        let (_, body) = add(g, handle, CU_GRAPH_COND_TYPE_IF, 1).expect("it is added");
+        fill_body(s, body, || ok!(cuMemsetD8Async(d, 7, 8, s)));
+        let exec = instantiate(g);
+        ok!(cuGraphLaunch(exec, s));
+        assert_eq!(session.pending_ops(), 1);
+        ok!(cuGraphExecDestroy(exec));
+        assert_eq!(session.pending_ops(), 0);
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(read(d, 8), [7; 8]);
+        ok!(cuGraphDestroy(g));
+    });
+}

@@ -220,3 +220,24 @@ fn what_graphs_with_memory_cannot_do() {
         destroy(graph, exec);
     });
 }
+
+#[test]
+fn calls_on_another_stream_wait_for_the_last_launch() {
+    scene(8, |session, [s, t], _| {
+        let graph = capture(s, || {
+            let x = alloc_async(8, s);
+            ok!(cuMemsetD8Async(x, 3, 8, s));
+            ok!(cuMemFreeAsync(x, s));
+        });
+        let exec = instantiate(graph);
+        ok!(cuGraphLaunch(exec, s));
+        ok!(cuGraphLaunch(exec, s));
+        assert_eq!(session.pending_ops(), 2);
+        ok!(cuGraphLaunch(exec, t));
+        assert_eq!(session.pending_ops(), 1, "its own");
+        ok!(cuGraphUpload(exec, s));
+        assert_eq!(session.pending_ops(), 1, "its own");
+        ok!(cuStreamSynchronize(s));
+        destroy(graph, exec);
+    });
+}

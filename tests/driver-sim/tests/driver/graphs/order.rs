@@ -146,3 +146,29 @@ fn many_launches_stay_in_order() {
         ok!(cuGraphDestroy(graph));
     });
 }
+
+#[test]
+fn an_upload_comes_after_earlier_launches_and_before_later_ones() {
+    scene(8, |session, [s, t], d| {
+        let graph = capture(s, || ok!(cuMemsetD8Async(d, 1, 8, s)));
+        let exec = instantiate(graph);
+        ok!(cuGraphUpload(exec, s));
+        ok!(cuGraphLaunch(exec, t));
+        assert_eq!(session.pending_ops(), 2);
+        ok!(cuStreamSynchronize(t));
+        assert_eq!(session.pending_ops(), 0);
+        ok!(cuGraphLaunch(exec, t));
+        ok!(cuGraphUpload(exec, s));
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(session.pending_ops(), 0);
+        ok!(cuStreamSynchronize(t));
+        // The order is not documented: the checker does not count on it.
+        ok!(cuMemsetD8Async(d, 2, 8, s));
+        ok!(cuGraphUpload(exec, s));
+        ok!(cuGraphLaunch(exec, t));
+        ok!(cuStreamSynchronize(t));
+        assert_eq!(violations(session), [ViolationKind::Race]);
+        ok!(cuStreamSynchronize(s));
+        destroy(graph, exec);
+    });
+}

@@ -1,0 +1,90 @@
+//! Calls on graphs in which the driver would wait.
+
+use std::thread;
+
+use cuda_core::{Condition, Context, Device, Error, Graph, Result};
+use support::stall;
+
+use super::clean;
+
+fn context() -> Result<Context> {
+    Device::get(0)?.context()
+}
+
+/// The driver would wait in its call.
+#[test]
+fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
+    clean(|session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(100)?;
+            stream.fill(&mut scratch, 5)?;
+            stream.copy(&scratch, &mut x)
+        })?;
+        let mut exec = graph.instantiate()?;
+        for upload in [false, true] {
+            let (launches, uploads) =
+                (session.calls("cuGraphLaunch"), session.calls("cuGraphUpload"));
+            let stalled = stall(stream.as_raw());
+            exec.launch(&stream)?;
+            let waits = session.calls("cuEventSynchronize");
+            thread::scope(|scope| {
+                let call = || if upload { exec.upload(&other) } else { exec.launch(&other) };
+                let waiting = scope.spawn(call);
+                while session.calls("cuEventSynchronize") == waits {
+                    thread::yield_now();
+                }
+                assert_eq!(session.calls("cuGraphLaunch"), launches + 1);
+                assert_eq!(session.calls("cuGraphUpload"), uploads);
+                stalled.release();
+                waiting.join().expect("the call does not panic")
+            })?;
+            assert_eq!(other.download_vec(&x)?, [5; 100]);
+        }
+        Ok(())
+    });
+}
+
+/// The driver would wait in its call, with a lock that other calls need.
+#[test]
+fn l_closing_an_executable_with_conditions_waits_before_the_call() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        let waits = session.calls("cuEventSynchronize");
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| exec.close());
+            while session.calls("cuEventSynchronize") == waits {
+                thread::yield_now();
+            }
+            assert_eq!(session.calls("cuGraphExecDestroy"), 0);
+            stalled.release();
+            closing.join().expect("the call does not panic").map_err(Error::from)
+        })?;
+        assert_eq!(stream.download_vec(&x)?, [5; 100]);
+        // One that is dropped is waited for by the next, since there may be one at a time.
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(exec);
+        let mark = session.calls("cuGraphInstantiateWithFlags");
+        thread::scope(|scope| {
+            let next = scope.spawn(|| graph.instantiate());
+            while session.calls("cuGraphInstantiateWithFlags") == mark {
+                thread::yield_now();
+            }
+            stalled.release();
+            next.join().expect("the call does not panic")
+        })?
+        .launch(&stream)
+    });
+}
