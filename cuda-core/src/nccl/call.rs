@@ -389,7 +389,7 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
         SUCCESS
     });
     if is_refusal(code) {
-        let failed = all.iter().find(|held| is_refusal(held.async_result()));
+        let failed = all.iter().find(|held| held.look(GROUP).is_err());
         let refused = failed.unwrap_or(&all[0]).check(GROUP, code);
         // None is left in progress.
         return refused.and(await_all(GROUP, all));

@@ -238,11 +238,7 @@ impl Communicator {
     #[doc(alias("ncclCommGetAsyncError", "ncclGetLastError"))]
     pub fn async_error(&self) -> Result<()> {
         driver::ensure()?;
-        let held = self.0.hold(ASYNC_ERROR)?;
-        match held.async_result() {
-            IN_PROGRESS => Ok(()),
-            code => held.check(ASYNC_ERROR, code),
-        }
+        self.0.hold(ASYNC_ERROR)?.look(ASYNC_ERROR)
     }
 }
 

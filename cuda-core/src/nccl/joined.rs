@@ -207,10 +207,7 @@ impl Joined {
         if held.raw().is_null() {
             return aborted();
         }
-        match held.async_result() {
-            IN_PROGRESS => Ok(()),
-            code => held.check(op, code),
-        }
+        held.look(op)
     }
 
     /// Notes that an operation was enqueued at this point.
@@ -268,10 +265,18 @@ impl LockedRank<'_> {
         check(op, self.joined.nccl, code, (self.raw(), Some(self.joined.rank)))
     }
 
-    /// What the call in progress, or earlier work, has come to.
-    pub(super) fn async_result(&self) -> c_int {
+    /// What the call in progress, or earlier work, has come to; an error if NCCL refuses to say.
+    pub(super) fn async_result(&self) -> Result<c_int, c_int> {
         // SAFETY: the communicator is live and locked.
-        unsafe { async_result(self.joined.nccl, self.raw()) }.unwrap_or_else(|refused| refused)
+        unsafe { async_result(self.joined.nccl, self.raw()) }
+    }
+
+    /// Returns the error of work that has failed.
+    pub(super) fn look(&self, op: &'static str) -> Result<()> {
+        match self.async_result() {
+            Ok(IN_PROGRESS) => Ok(()),
+            Ok(code) | Err(code) => self.check(op, code),
+        }
     }
 
     /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
@@ -329,6 +334,11 @@ fn fail_group(nccl: &Nccl, id: &UniqueId) {
     debug_assert_ne!(refused, SUCCESS, "NCCL refuses it, and so the group");
 }
 
+/// Whether a call may go on, so that it may enqueue work later: it is in progress, or NCCL refuses to say.
+fn may_go_on(result: &Result<c_int, c_int>) -> bool {
+    !matches!(result, Ok(code) if *code != IN_PROGRESS)
+}
+
 /// The result of calls that are in progress together. If one fails, if they take longer than the limit,
 /// or if another thread is waiting to abort one, those that are still in progress are aborted.
 pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
@@ -337,15 +347,15 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
     };
     let mut polling = Polling::begin(limit);
     loop {
-        let codes: InlineVec<c_int, 8> = all.iter().fold(InlineVec::new(), |mut codes, held| {
-            codes.push(|| held.async_result());
-            codes
+        let results = all.iter().fold(InlineVec::<_, 8>::new(), |mut results, held| {
+            results.push(|| held.async_result());
+            results
         });
-        let pending = |code: &c_int| *code == IN_PROGRESS;
-        let first = codes.as_slice().iter().position(pending);
-        let over = all.iter().zip(codes.as_slice()).filter(|(_, code)| !pending(code));
-        let mut result = over.map(|(held, code)| held.check(op, *code)).fold(Ok(()), Result::and);
-        let Some(first) = first else {
+        let results = results.as_slice();
+        let known = all.iter().zip(results).filter(|(_, result)| **result != Ok(IN_PROGRESS));
+        let checked = known.map(|(held, Ok(code) | Err(code))| held.check(op, *code));
+        let mut result = checked.fold(Ok(()), Result::and);
+        let Some(first) = results.iter().position(may_go_on) else {
             return result;
         };
         let stopped = |held: &LockedRank<'_>| held.joined.stop.load(Ordering::Acquire);
@@ -359,7 +369,7 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
                 }
             };
         }
-        let pending = all.iter_mut().zip(codes.as_slice()).filter(|(_, code)| pending(code));
+        let pending = all.iter_mut().zip(results).filter(|(_, result)| may_go_on(result));
         // Failures are reported.
         pending.for_each(|(held, _)| drop(held.abort()));
         return result;
@@ -431,7 +441,7 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
         Ok(()) => await_all(op, all),
         Err(error) => {
             // Those in progress would wait for the one that was refused. Failures are reported.
-            let waiting = all.iter_mut().filter(|held| held.async_result() == IN_PROGRESS);
+            let waiting = all.iter_mut().filter(|held| may_go_on(&held.async_result()));
             waiting.for_each(|held| drop(held.abort()));
             Err(error)
         }

@@ -207,3 +207,22 @@ fn k_nccl_access_between_the_devices_of_ranks_is_not_revoked() {
         one.disable_peer_access(two)
     });
 }
+
+/// The call may enqueue its work later, behind what is recorded now.
+#[test]
+fn k_nccl_a_call_is_ended_if_nccl_refuses_to_say_how_far_it_is() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        // Ranks end all of them after any error.
+        let rank = parted(Ranks::init_all(&contexts[..1])?).remove(0);
+        let mut sum = streams[0].alloc_zeroed::<u32>(9)?;
+        session.inject(Fault::new(CUresult(3)).function("ncclCommGetAsyncError"));
+        let refused = rank.on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum);
+        let refused = refused.expect_err("NCCL does not say what has become of it").to_string();
+        assert!(refused.contains("internal error"), "{refused}");
+        assert_eq!(session.calls("ncclCommAbort"), 1);
+        let after = rank.on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum);
+        assert!(after.expect_err("it was aborted").to_string().contains("aborted"));
+        Ok(())
+    });
+}
