@@ -8,7 +8,8 @@ pub(crate) const STUBS: [(&str, &str); 3] = [
          typedef struct CUstream_st *cudaStream_t;\ntypedef struct CUevent_st *cudaEvent_t;\n",
     ),
     ("cuda_fp16.h", ""),
-    ("cuda_bf16.h", ""),
+    // As the toolkit's does: NCCL 2.18 has the type if it is defined.
+    ("cuda_bf16.h", "#define __CUDA_BF16_TYPES_EXIST__\n"),
 ];
 
 /// Constants of `raw.rs`, and what `nccl.h` calls them.
@@ -38,6 +39,9 @@ const NAMES: [(&str, &str); 24] = [
     ("VERSION_CODE", "NCCL_VERSION(2, 18, 1)"),
     ("CONFIG_BYTES", "offsetof(ncclConfig_t, splitShare) + 2 * sizeof(int)"),
 ];
+
+/// NCCL 2.18 has this number without a name.
+const MAGIC: &str = "#ifndef NCCL_API_MAGIC\n#define NCCL_API_MAGIC 0xcafebeef\n#endif\n";
 
 /// The members of `RawConfig` in their order, as `nccl.h` calls them; from 2.25 on all of them exist.
 const MEMBERS: [&str; 9] = [
@@ -150,7 +154,7 @@ fn declared(library: &str) -> Vec<(String, String)> {
 
 /// The program, and how many assertions it has; or what in `raw.rs` or `library.rs` is not as here.
 pub(crate) fn program(raw: &str, library: &str) -> Result<(String, usize), String> {
-    let mut text = "#include <stddef.h>\n#include <nccl.h>\n".to_owned();
+    let mut text = format!("#include <stddef.h>\n#include <nccl.h>\n{MAGIC}");
     let mut count = 0;
     let mut claim = |claim: String| {
         text.push_str(&format!("_Static_assert({claim}, \"{claim}\");\n"));

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use crate::{Outcome, Refusal, asks_for, workspace};
-use fetch::RELEASES;
+use fetch::{FLOOR, RELEASES};
 
 pub(crate) mod declared;
 pub(crate) mod fetch;
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
         let kinds = if args.no_docs { "--lib --tests" } else { "" };
         let include = fetch::include(&root, release);
-        let nccl = nccl.as_deref().ok();
+        // The oldest beside the oldest.
+        let nccl = nccl.as_ref().ok().map(|all| &*all[usize::from(release.name != FLOOR.name)]);
         match include.and_then(|include| row::examine(&root, &include, kinds, nccl)) {
             Ok((cells, problems)) => {
                 if !problems.is_empty() {

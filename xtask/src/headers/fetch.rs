@@ -38,8 +38,11 @@ pub(crate) const FLOOR: Release = release("11.8", "nvidia-cuda-runtime-cu11==11.
 /// The newest header, and the source of the checked-in bindings.
 pub(crate) const NEWEST: Release = release("13", "nvidia-cuda-runtime>=13,<14");
 
-/// The header of NCCL, from a wheel of 250 MB.
-const NCCL: Release = Release { name: "nccl", requirement: "nvidia-nccl-cu13", header: "nccl.h" };
+/// The oldest and the newest header of NCCL, from wheels of 220 and 250 MB.
+const NCCL: [Release; 2] = [
+    Release { name: "nccl-2.18", requirement: "nvidia-nccl-cu12==2.18.*", header: "nccl.h" },
+    Release { name: "nccl", requirement: "nvidia-nccl-cu13", header: "nccl.h" },
+];
 
 /// All headers to build with.
 pub(crate) const RELEASES: [Release; 6] = [
@@ -58,11 +61,13 @@ pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> 
     fetched(root, release).map_err(refused)
 }
 
-/// The directory of `nccl.h`, which is fetched only if `fetches`.
-pub(crate) fn nccl(root: &Path, fetches: bool) -> anyhow::Result<PathBuf> {
-    let kept = find(&root.join(CACHE).join(NCCL.name), NCCL.header);
-    ensure!(fetches || kept.is_some(), refuse("cargo xtask headers (fetches 250 MB)"));
-    include(root, NCCL)
+/// The directories of the oldest and the newest `nccl.h`, which are fetched only if `fetches`.
+pub(crate) fn nccl(root: &Path, fetches: bool) -> anyhow::Result<[PathBuf; 2]> {
+    let is_kept = |of: Release| find(&root.join(CACHE).join(of.name), of.header).is_some();
+    let kept = NCCL.into_iter().all(is_kept);
+    ensure!(fetches || kept, refuse("cargo xtask headers (fetches 470 MB)"));
+    let [oldest, newest] = NCCL;
+    Ok([include(root, oldest)?, include(root, newest)?])
 }
 
 fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
