@@ -95,6 +95,13 @@ if command -v mpirun >/dev/null; then
     export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
     requires "mpirun" "$both" mpirun -n 2 "$program"
     requires "mpirun, beside one rank" "$both" mpirun -n 2 "$program" --compare
+    if [ "$(count_of_gpus)" -ge 2 ]; then
+        # shellcheck disable=SC2016 # each rank's shell expands them
+        requires "mpirun, each rank sees its GPU alone" "$both" \
+            mpirun -n 2 sh -c 'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec "$program"'
+    else
+        leave_out "mpirun, each rank sees its GPU alone" "two GPUs are needed"
+    fi
     for lost in 0 1; do
         survives "mpirun, rank $lost lost" "$from_40" \
             mpirun -n 2 --enable-recovery "$program" --kill $lost@50 --limit 3
