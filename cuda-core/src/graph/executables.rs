@@ -44,7 +44,15 @@ impl RawExec {
 /// with a lock that other calls need.
 pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, last: Mark) {
     let raw = raw.pass_on(RawExec::pass_on);
-    deferred::run_or_defer(move || when_reached(last, Box::new(|_| drop(raw))));
+    let then = move |reached: Result<()>| match reached {
+        Ok(()) => drop(raw),
+        // The launch may be pending.
+        Err(_) => deferred::run_elsewhere(move || {
+            deferred::hand_over();
+            drop(raw);
+        }),
+    };
+    deferred::run_or_defer(move || when_reached(last, Box::new(then)));
 }
 
 /// Of a graph: each of its executables has a reference.

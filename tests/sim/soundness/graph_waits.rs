@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use cuda_core::{Condition, Context, Device, Error, Graph, Result};
+use cuda_core::{Condition, Context, Device, Error, Graph, Result, drops};
+use cuda_sim::Fault;
 use support::stall;
 
 use super::clean;
@@ -86,5 +87,30 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
             next.join().expect("the call does not panic")
         })?
         .launch(&stream)
+    });
+}
+
+/// Also where the library cannot be told of the end of the launch.
+#[test]
+fn l_dropping_an_executable_with_conditions_never_waits() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))
+        })?;
+        let mut exec = graph.instantiate()?;
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        session.inject(Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuEventCreate"));
+        drop(exec);
+        assert!(session.fault_fired());
+        stalled.release();
+        assert_eq!(stream.download_vec(&x)?, [5; 100]);
+        drops::flush();
+        assert_eq!(session.calls("cuGraphExecDestroy"), 1);
+        Ok(())
     });
 }
