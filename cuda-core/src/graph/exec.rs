@@ -26,8 +26,8 @@ use crate::util::{Tree, debug_by};
 /// more. Its launches run one after the other, on whatever streams they are. To run a graph beside
 /// itself, instantiate it twice.
 ///
-/// Dropping it does not wait: launches that are pending complete. An executable with
-/// [conditions](crate::Condition) is destroyed after them, on another thread.
+/// Dropping it does not wait: launches that are pending complete. The executable of a graph with
+/// [conditions](crate::Condition), or of one that was [taken over](Graph::from_raw), is destroyed after them.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -40,7 +40,7 @@ use crate::util::{Tree, debug_by};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct GraphExec {
-    // Destroyed before what it uses is dropped.
+    // First, so that what the executable uses outlives it; it keeps that alive itself where its end is deferred.
     raw: Owned<RawExec>,
     /// The graph that it was made of: the driver knows its operations by the graph's nodes.
     pub(super) graph: SharedGraph,
@@ -65,8 +65,9 @@ pub struct GraphExec {
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
-    /// Earlier launches that CUDA orders the next one behind, too, since a launch on another stream failed.
-    earlier: Vec<Mark>,
+    /// Earlier uploads, and launches before one on another stream that failed: CUDA orders the next launch
+    /// behind them, too.
+    earlier: Fences,
     /// Some of the memory must be lent to each launch, perhaps.
     pub(super) is_lent: bool,
 }
@@ -92,8 +93,9 @@ impl Graph {
     /// * the graph [allocates](Stream::alloc_in_graph) memory, and has an executable.
     ///
     /// [`Error::Nccl`] if a communicator that the graph uses was aborted. The driver's: `NOT_SUPPORTED`
-    /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable; the
-    /// launches of one that was dropped are waited for.
+    /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable.
+    ///
+    /// If such an executable was dropped, and launches of it are pending, the call waits for them.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -117,6 +119,9 @@ impl Graph {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
             false => 0,
         };
+        let unsupported = Some(cuda_sys::CUDA_ERROR_NOT_SUPPORTED);
+        let has_another =
+            |error: &Error| matches!(error, Error::Invalid { .. }) || error.code() == unsupported;
         let mut call = |graph| {
             // Under the graph's lock, so that of several threads one finds it free.
             let allocates = self.uses.traits.has(GraphTraits::MEMORY);
@@ -129,7 +134,7 @@ impl Graph {
             Ok(self.executables.clone())
         };
         let mut one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
-        if one_of.is_err() && self.executables.have_left() {
+        if one_of.as_ref().is_err_and(has_another) && self.executables.wait()? {
             one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
         }
         let one_of = one_of?;
@@ -148,7 +153,7 @@ impl Graph {
             changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,
-            earlier: Vec::new(),
+            earlier: Fences::none(),
         })
     }
 }
@@ -227,7 +232,7 @@ impl GraphExec {
     fn is_behind_a_hold_up(&self, timeline: &Timeline) -> bool {
         let is_held_up = |last: &Mark| last.timeline.is_held_up(last.seq);
         let last = || self.last.mark().as_ref().is_some_and(is_held_up);
-        self.last_stream != timeline.id() && last() || self.earlier.iter().any(is_held_up)
+        self.last_stream != timeline.id() && last() || self.earlier.are_held_up()
     }
 
     /// Makes the stream wait for what conflicts with a launch.
@@ -249,7 +254,9 @@ impl GraphExec {
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
         if !made {
             self.used().for_each(|memory| memory.kept.ledger().fix_last(&self.last));
-            self.add_earlier(self.last.mark());
+            if let Some(Mark { timeline, seq }) = self.last.mark() {
+                self.add_earlier(&timeline, seq);
+            }
             let code = self.changed.values().flat_map(|changed| changed.code.iter().cloned());
             self.keep_until_completed(code.map(|code| Arc::new(code) as _).collect());
         }
@@ -258,39 +265,39 @@ impl GraphExec {
         self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
     }
 
-    /// Notes a point that later launches come after, unless it does not hold them up.
+    /// Notes an upload, or a launch other than the last, that later launches come after.
     #[cold]
-    fn add_earlier(&mut self, mark: Option<Mark>) {
-        self.earlier.extend(mark);
-        self.earlier.retain(|mark| mark.timeline.is_held_up(mark.seq));
+    fn add_earlier(&mut self, stream: &Arc<Timeline>, seq: u64) {
+        if self.earlier.are_known_reached() {
+            self.earlier = Fences::none();
+        }
+        self.earlier.add(stream, seq);
     }
 
-    /// Waits for the last launch of a graph that allocates memory before one on another stream: the driver
-    /// would wait in its call.
+    /// Waits for the last launch, if it was on another stream than this and the graph allocates memory: the
+    /// driver would wait in its call.
     #[inline]
     fn wait_elsewhere(&self, stream: &Timeline) -> Result<()> {
-        match self.last_stream == stream.id() {
-            true => Ok(()),
-            false => self.wait_if(GraphTraits::MEMORY),
+        if self.last_stream == stream.id() || !self.uses.traits.has(GraphTraits::MEMORY) {
+            return Ok(());
         }
+        self.last.mark().map_or(Ok(()), |last| last.timeline.wait_host(last.seq))
     }
 
-    /// Waits for the last launch if some operation is such a one.
-    fn wait_if(&self, traits: GraphTraits) -> Result<()> {
-        match self.pending(traits) {
-            Some(last) => last.timeline.wait_host(last.seq),
-            None => Ok(()),
+    /// The launches and uploads that may be pending, if the driver waits for them when it destroys the executable.
+    fn awaited_by_destroy(&self) -> Fences {
+        let mut pending = Fences::none();
+        if self.uses.traits.has(GraphTraits::CONDITIONS) {
+            let last = self.last.mark();
+            let all = self.earlier.marks().iter().chain(&last);
+            let unknown = all.filter(|mark| !mark.timeline.has_completed(mark.seq));
+            unknown.for_each(|mark| pending.add(&mark.timeline, mark.seq));
         }
-    }
-
-    /// The last launch, if some operation is such a one and the launch is not known to have completed.
-    fn pending(&self, traits: GraphTraits) -> Option<Mark> {
-        let last = self.uses.traits.has(traits).then(|| self.last.mark()).flatten();
-        last.filter(|last| !last.timeline.has_completed(last.seq))
+        pending
     }
 
     /// Does the setup of the first launch now, so that this launch takes no longer than later ones:
-    /// `cuGraphUpload`.
+    /// `cuGraphUpload`. Waits where [`launch`](Self::launch) does.
     ///
     /// # Errors
     /// Those of [`launch`](Self::launch) that do not concern memory.
@@ -317,10 +324,7 @@ impl GraphExec {
             unsafe { cu::cuGraphUpload(raw, stream) }
         };
         let (seq, uploaded) = bound.late_if(late, || bound.enqueue(op, call))?;
-        let mark = bound.timeline().at(seq);
-        if mark.timeline.is_held_up(seq) {
-            self.add_earlier(Some(mark));
-        }
+        self.add_earlier(bound.timeline(), seq);
         uploaded
     }
 
@@ -377,7 +381,7 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphExecDestroy", "cudaGraphExecDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        let waited = self.wait_if(GraphTraits::CONDITIONS);
+        let waited = self.awaited_by_destroy().wait_host();
         waited.and_then(|()| self.raw.release()).map_err(|error| Rejected::new(error, self))
     }
 }
@@ -388,10 +392,10 @@ impl Drop for GraphExec {
         if driver::is_gone() {
             return;
         }
-        let pending = self.pending(GraphTraits::CONDITIONS);
+        let pending = self.awaited_by_destroy();
         self.raw.kept = Some(self.retire_uses());
-        if let Some(last) = pending {
-            destroy_behind(&mut self.raw, last);
+        if !pending.is_empty() {
+            destroy_behind(&mut self.raw, pending);
         }
     }
 }

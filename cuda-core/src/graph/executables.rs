@@ -1,7 +1,6 @@
 //! The driver's executables, and how they end.
 
 use std::mem;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUgraphExec, symbol as cu};
@@ -9,12 +8,15 @@ use cuda_sys::{CUgraphExec, symbol as cu};
 use super::SharedGraph;
 use crate::context::Context;
 use crate::error::Result;
-use crate::process::{FailedRelease, Handle, Owned, Release, deferred, drop_hook, released};
+use crate::process::{
+    DeferForeignCode, FailedRelease, Handle, Owned, Release, deferred, drop_hook, released,
+};
 use crate::timeline::Mark;
+use crate::timeline::ledger::Fences;
 use crate::timeline::recording::{GraphOwners, KeptAlive};
 use crate::types::Resource;
 use crate::util::lock;
-use crate::wait::when_reached;
+use crate::wait::{when_all_reached, when_reached};
 
 pub(super) struct RawExec {
     pub(super) handle: Handle<CUgraphExec>,
@@ -22,64 +24,86 @@ pub(super) struct RawExec {
     pub(super) kept: Option<KeptByExec>,
     /// Shared with the graph.
     one_of: Arc<Executables>,
-    /// Set when the executable is dropped under a launch: is disconnected by the release.
-    _left: Option<Sender<()>>,
+}
+
+/// What a graph knows of its executables, each of which has a reference.
+#[derive(Default)]
+pub(super) struct Executables {
+    /// Those that were dropped before they could be destroyed.
+    leaving: Mutex<Vec<Leaving>>,
+}
+
+/// An executable, and what is pending of its launches and uploads.
+struct Leaving {
+    raw: Owned<RawExec>,
+    pending: Fences,
 }
 
 impl RawExec {
     pub(super) fn new(exec: CUgraphExec, one_of: Arc<Executables>) -> Self {
-        Self { handle: Handle(exec), kept: None, one_of, _left: None }
-    }
-
-    /// Makes another owner, for an end behind a launch.
-    fn pass_on(&mut self) -> Self {
-        let (kept, one_of) = (self.kept.take(), self.one_of.clone());
-        Self { handle: Handle(self.handle.0), kept, _left: Some(one_of.leave()), one_of }
+        Self { handle: Handle(exec), kept: None, one_of }
     }
 }
 
-/// Destroys it behind the launch, on another thread.
-///
-/// If the graph has conditions, an H200 with driver 580 waits for launches when it destroys an executable,
-/// with a lock that other calls need.
-pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, last: Mark) {
-    let raw = raw.pass_on(RawExec::pass_on);
-    let then = move |reached: Result<()>| match reached {
-        Ok(()) => drop(raw),
-        // The launch may be pending.
-        Err(_) => deferred::run_elsewhere(move || {
-            deferred::hand_over();
-            drop(raw);
-        }),
+/// Destroys an executable behind its launches and uploads.
+pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
+    let (handle, one_of) = (raw.handle, raw.one_of.clone());
+    let passed_on = raw.pass_on(|raw| {
+        let kept = raw.kept.take();
+        RawExec { handle, kept, one_of: raw.one_of.clone() }
+    });
+    let Some(raw) = passed_on else {
+        return;
     };
-    deferred::run_or_defer(move || when_reached(last, Box::new(then)));
-}
-
-/// Of a graph: each of its executables has a reference.
-#[derive(Default)]
-pub(super) struct Executables {
-    /// The ends of those that were dropped under a launch, which are destroyed after it.
-    leaving: Mutex<Vec<Receiver<()>>>,
+    lock(&one_of.leaving).push(Leaving { raw, pending: pending.clone() });
+    // Not a reference, which would count as an executable.
+    let all = Arc::downgrade(&one_of);
+    let then = move |reached: Result<()>| {
+        let Some(all) = all.upgrade() else {
+            return;
+        };
+        match reached {
+            Ok(()) => all.destroy(|one| one.raw.handle == handle),
+            // They may be pending, so that the driver waits for them.
+            Err(_) => deferred::run_elsewhere(move || {
+                deferred::hand_over();
+                drop(all.take(handle));
+            }),
+        }
+    };
+    deferred::run_or_defer(move || when_all_reached(&pending, Box::new(then)));
 }
 
 impl Executables {
-    /// Begins the end of one, which the sender's end is.
-    fn leave(&self) -> Sender<()> {
-        let (left, end) = mpsc::channel();
-        let mut leaving = lock(&self.leaving);
-        leaving.retain(|end| end.try_recv() == Err(TryRecvError::Empty));
-        leaving.push(end);
-        left
+    /// Destroys some of those that are leaving.
+    fn destroy(&self, which: impl Fn(&Leaving) -> bool) {
+        // Ends after the lock: foreign code that is dropped, or that a failure is reported to, may use the graph.
+        let _quiet = DeferForeignCode::begin();
+        lock(&self.leaving).retain(|one| !which(one));
     }
 
-    /// Waits for such ends; whether there were any.
-    pub(super) fn have_left(&self) -> bool {
-        let leaving = mem::take(&mut *lock(&self.leaving));
-        for end in &leaving {
-            // Disconnected.
-            let _ = deferred::while_waiting(|| end.recv());
+    fn take(&self, handle: Handle<CUgraphExec>) -> Option<Leaving> {
+        let mut leaving = lock(&self.leaving);
+        let at = leaving.iter().position(|one| one.raw.handle == handle)?;
+        Some(leaving.swap_remove(at))
+    }
+
+    /// Destroys those of whose launches none is pending.
+    pub(super) fn destroy_reached(&self) {
+        self.destroy(|one| matches!(one.pending.query(), Ok(true)));
+    }
+
+    /// Waits until none is left that is leaving. Returns whether there was one.
+    pub(super) fn wait(&self) -> Result<bool> {
+        let mut any = false;
+        loop {
+            let Some(pending) = lock(&self.leaving).first().map(|one| one.pending.clone()) else {
+                return Ok(any);
+            };
+            pending.wait_host()?;
+            any = true;
+            self.destroy_reached();
         }
-        !leaving.is_empty()
     }
 }
 
@@ -90,6 +114,8 @@ impl Release for RawExec {
         self.handle.number()
     }
 
+    /// If the graph has conditions, driver 580 waits in this call for launches and uploads, with a lock that
+    /// other calls need: such an executable is [destroyed behind](destroy_behind) them.
     fn release(&mut self) -> Result<(), FailedRelease> {
         // SAFETY: the executable is live and not used after this. Launches that are pending
         // complete: "executing graphs … will be deferred until its execution completes".

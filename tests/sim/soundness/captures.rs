@@ -21,14 +21,14 @@ use support::refusal;
 use super::{clean, device, primary};
 
 /// `cuStreamBeginCapture`, as called by another library that has the handle. Any thread may end it.
-fn begin(captured: &Stream) {
+pub(super) fn begin(captured: &Stream) {
     // SAFETY: the stream is live, and the library makes no call on it at this time.
     let code =
         unsafe { cuStreamBeginCapture_v2(captured.as_raw(), CU_STREAM_CAPTURE_MODE_RELAXED) };
     assert_eq!(code, CUDA_SUCCESS);
 }
 
-fn end(captured: &Stream) -> CUresult {
+pub(super) fn end(captured: &Stream) -> CUresult {
     end_of(captured.as_raw())
 }
 

@@ -2,14 +2,25 @@
 
 use std::thread;
 
-use cuda_core::{Condition, Context, Device, Error, Graph, Result, drops};
+use cuda_core::{Condition, Context, Device, DeviceBuffer, Error, Graph, GraphExec, Result, drops};
 use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
 use support::stall;
 
+use super::captures::{begin, end};
 use super::clean;
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
+}
+
+/// A graph that fills `x` on a condition, and its executable.
+fn conditional(context: &Context, x: &mut DeviceBuffer<u32>) -> Result<(Graph, GraphExec)> {
+    let graph = Graph::capture(context, |stream| {
+        Condition::new(stream, 1)?.if_then(stream, |body| body.fill(x, 5))
+    })?;
+    let exec = graph.instantiate()?;
+    Ok((graph, exec))
 }
 
 /// The driver would wait in its call.
@@ -55,10 +66,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
         let context = context()?;
         let stream = context.create_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
-        let graph = Graph::capture(&context, |stream| {
-            Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))
-        })?;
-        let mut exec = graph.instantiate()?;
+        let (graph, mut exec) = conditional(&context, &mut x)?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
         let waits = session.calls("cuEventSynchronize");
@@ -97,20 +105,86 @@ fn l_dropping_an_executable_with_conditions_never_waits() {
         let context = context()?;
         let stream = context.create_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
-        let graph = Graph::capture(&context, |stream| {
-            Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))
-        })?;
-        let mut exec = graph.instantiate()?;
+        let (_graph, mut exec) = conditional(&context, &mut x)?;
         stream.synchronize()?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        session.inject(Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuEventCreate"));
+        let no_event = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuEventCreate");
+        session.inject(no_event.from_then_on());
         drop(exec);
         assert!(session.fault_fired());
+        session.clear_faults();
         stalled.release();
         assert_eq!(stream.download_vec(&x)?, [5; 100]);
         drops::flush();
         assert_eq!(session.calls("cuGraphExecDestroy"), 1);
+        Ok(())
+    });
+}
+
+/// Of an upload, and of a launch before one that failed on another stream.
+#[test]
+fn l_an_executable_with_conditions_goes_after_all_that_is_pending() {
+    clean(|session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        for upload in [false, true] {
+            let (_graph, mut exec) = conditional(&context, &mut x)?;
+            stream.synchronize()?;
+            let destroyed = session.calls("cuGraphExecDestroy");
+            let stalled = stall(stream.as_raw());
+            if upload {
+                exec.upload(&stream)?;
+            } else {
+                exec.launch(&stream)?;
+                session.inject(Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuGraphLaunch"));
+                exec.launch(&other).expect_err("it is made to fail");
+            }
+            drop(exec);
+            other.synchronize()?;
+            assert_eq!(session.calls("cuGraphExecDestroy"), destroyed);
+            stalled.release();
+            stream.synchronize()?;
+            drops::flush();
+            assert_eq!(session.calls("cuGraphExecDestroy"), destroyed + 1);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn l_a_graph_is_free_once_the_launch_of_a_dropped_executable_is_over() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        for _ in 0..20 {
+            let (mut graph, mut exec) = conditional(&context, &mut x)?;
+            exec.launch(&stream)?;
+            drop(exec);
+            stream.synchronize()?;
+            graph.extend(|_| Ok(()))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn l_instantiating_behind_a_launch_on_a_stream_that_other_code_captures_is_refused() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let (graph, mut exec) = conditional(&context, &mut x)?;
+        exec.launch(&stream)?;
+        begin(&stream);
+        drop(exec);
+        let refused = graph.instantiate().map(drop);
+        assert!(matches!(refused, Err(Error::Capturing { .. })), "{refused:?}");
+        assert_eq!(end(&stream), cuda_sys::CUDA_SUCCESS);
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [5; 100]);
         Ok(())
     });
 }

@@ -84,9 +84,9 @@ impl Exposed {
     /// Waits for revocations of access that are under way.
     pub(crate) fn new(context: &Context) -> Self {
         let (space, device) = (context.address_space(), context.device());
-        let revoking = |all: &mut Vec<_>| {
-            all.iter()
-                .any(|(pair, entry): &(Between, Crossings)| entry.closed && pair.contains(&device))
+        let revoking = |all: &mut Vec<(Between, Crossings)>| {
+            let mut closed = all.iter().filter(|(_, entry)| entry.closed);
+            closed.any(|(pair, _)| pair.contains(&device))
         };
         let _gates = wait_while(&CHANGED, lock(&CROSSINGS), revoking);
         lock(&EXPOSED).push(space);

@@ -18,6 +18,7 @@ pub(crate) const ONLY_IN_ITS_GRAPH: &str = "the memory exists only while its gra
      freed there";
 
 /// Marks of other streams that an access has to wait for.
+#[derive(Clone)]
 pub(crate) struct Fences {
     /// The only mark: to wait for one stream takes no heap memory.
     // INVARIANT: `None` unless `several` is empty.

@@ -44,9 +44,9 @@ entries! {
         let exec = &call.graphs.execs[&id];
         // As an H100 with driver 580 does.
         let waits = !ExecNode::conditions(&exec.steps).is_empty();
-        if let Some((point, _)) = exec.last.clone().filter(|_| waits) {
-            call.drive(point);
-        }
+        let mut points = exec.uploads.clone();
+        points.extend(exec.last.as_ref().map(|(point, _)| *point));
+        points.into_iter().filter(|_| waits).for_each(|point| call.drive(point));
         call.destroy_exec(id);
         Ok(())
     }
