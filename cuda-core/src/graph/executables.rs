@@ -13,7 +13,7 @@ use crate::process::{
 };
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
-use crate::timeline::recording::{GraphOwners, KeptAlive};
+use crate::timeline::recording::{GraphOwners, KeptAlive, next_id};
 use crate::types::Resource;
 use crate::util::lock;
 use crate::wait::{when_all_reached, when_reached};
@@ -35,6 +35,8 @@ pub(super) struct Executables {
 
 /// An executable, and what is pending of its launches and uploads.
 struct Leaving {
+    /// Never that of another one, unlike a handle.
+    id: u64,
     raw: Owned<RawExec>,
     pending: Fences,
 }
@@ -47,15 +49,15 @@ impl RawExec {
 
 /// Destroys an executable behind its launches and uploads.
 pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
-    let (handle, one_of) = (raw.handle, raw.one_of.clone());
+    let (id, one_of) = (next_id(), raw.one_of.clone());
     let passed_on = raw.pass_on(|raw| {
         let kept = raw.kept.take();
-        RawExec { handle, kept, one_of: raw.one_of.clone() }
+        RawExec { handle: raw.handle, kept, one_of: raw.one_of.clone() }
     });
     let Some(raw) = passed_on else {
         return;
     };
-    lock(&one_of.leaving).push(Leaving { raw, pending: pending.clone() });
+    lock(&one_of.leaving).push(Leaving { id, raw, pending: pending.clone() });
     // Not a reference, which would count as an executable.
     let all = Arc::downgrade(&one_of);
     let then = move |reached: Result<()>| {
@@ -63,11 +65,11 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
             return;
         };
         match reached {
-            Ok(()) => all.destroy(|one| one.raw.handle == handle),
+            Ok(()) => all.destroy(|one| one.id == id),
             // They may be pending, so that the driver waits for them.
             Err(_) => deferred::run_elsewhere(move || {
                 deferred::hand_over();
-                drop(all.take(handle));
+                drop(all.take(id));
             }),
         }
     };
@@ -82,18 +84,18 @@ impl Executables {
         lock(&self.leaving).retain(|one| !which(one));
     }
 
-    fn take(&self, handle: Handle<CUgraphExec>) -> Option<Leaving> {
+    fn take(&self, id: u64) -> Option<Leaving> {
         let mut leaving = lock(&self.leaving);
-        let at = leaving.iter().position(|one| one.raw.handle == handle)?;
+        let at = leaving.iter().position(|one| one.id == id)?;
         Some(leaving.swap_remove(at))
     }
 
-    /// Destroys those of whose launches none is pending.
+    /// Destroys those whose launches and uploads have completed.
     pub(super) fn destroy_reached(&self) {
         self.destroy(|one| matches!(one.pending.query(), Ok(true)));
     }
 
-    /// Waits until none is left that is leaving. Returns whether there was one.
+    /// Waits until those that are leaving are destroyed. Returns whether there were any.
     pub(super) fn wait(&self) -> Result<bool> {
         let mut any = false;
         loop {
