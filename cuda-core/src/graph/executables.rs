@@ -37,7 +37,7 @@ pub(super) struct Executables {
 struct Leaving {
     /// Never that of another one, unlike a handle.
     id: u64,
-    raw: Owned<RawExec>,
+    _raw: Owned<RawExec>,
     pending: Fences,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
     let Some(raw) = passed_on else {
         return;
     };
-    lock(&one_of.leaving).push(Leaving { id, raw, pending: pending.clone() });
+    lock(&one_of.leaving).push(Leaving { id, _raw: raw, pending: pending.clone() });
     // Not a reference, which would count as an executable.
     let all = Arc::downgrade(&one_of);
     let then = move |reached: Result<()>| {
