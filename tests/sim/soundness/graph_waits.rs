@@ -1,14 +1,18 @@
 //! Calls on graphs in which the driver would wait.
 
+use std::sync::mpsc;
 use std::thread;
 
-use cuda_core::{Condition, Context, Device, DeviceBuffer, Error, Graph, GraphExec, Result, drops};
+use cuda_core::drops::{self, DropFailure};
+use cuda_core::{
+    Condition, Context, Device, DeviceBuffer, Error, Graph, GraphExec, Result, staging,
+};
 use cuda_sim::Fault;
-use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
-use support::stall;
+use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
+use support::{judge, stall};
 
 use super::captures::{begin, end};
-use super::clean;
+use super::{clean, within};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -187,4 +191,63 @@ fn l_instantiating_behind_a_launch_on_a_stream_that_other_code_captures_is_refus
         assert_eq!(stream.download_vec(&x)?, [5; 100]);
         Ok(())
     });
+}
+
+#[test]
+fn l_each_of_several_threads_waits_for_an_executable_that_was_dropped() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let (graph, mut exec) = conditional(&context, &mut x)?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        let until = |waits| {
+            while session.calls("cuEventSynchronize") < waits {
+                thread::yield_now();
+            }
+        };
+        let before = session.calls("cuEventSynchronize");
+        drop(exec);
+        // A thread of the library's waits for the launch.
+        until(before + 1);
+        thread::scope(|scope| {
+            let threads = [0, 1].map(|_| scope.spawn(|| graph.instantiate().map(drop)));
+            until(before + 3);
+            stalled.release();
+            // One may find the executable of the other.
+            let made = threads.map(|thread| thread.join().expect("no panic").is_ok());
+            assert!(made.contains(&true));
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn l_a_hook_that_is_told_of_an_executable_may_instantiate_its_graph() {
+    let session = support::simulator();
+    within(|| {
+        let context = context().expect("there is a device");
+        let stream = context.create_stream().expect("no fault is set");
+        let mut x = stream.alloc_zeroed::<u32>(100).expect("no fault is set");
+        let (graph, mut exec) = conditional(&context, &mut x).expect("no fault is set");
+        let (tell, told) = mpsc::channel();
+        let hook = move |_: &DropFailure| {
+            let _ = tell.send(graph.instantiate().map(drop));
+        };
+        drops::set_hook(hook);
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream).expect("no fault is set");
+        session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuGraphExecDestroy"));
+        drop(exec);
+        stalled.release();
+        let made = told.recv().expect("the hook sends");
+        let refused = made.expect_err("there may be one executable, and it could not be destroyed");
+        assert_eq!(refused.code(), Some(CUDA_ERROR_NOT_SUPPORTED));
+        drop(drops::take_hook());
+    });
+    drops::flush();
+    session.settle();
+    staging::trim().expect("no fault is left");
+    judge::take_away(&session, session.leaks());
 }
