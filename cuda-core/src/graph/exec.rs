@@ -125,21 +125,20 @@ impl Graph {
         let mut call = |graph| {
             // Under the graph's lock, so that of several threads one finds it free.
             let allocates = self.uses.traits.has(GraphTraits::MEMORY);
-            let is_free = !allocates || Arc::strong_count(&self.executables) == 1;
+            let is_free = !allocates || self.executables.is_empty();
             let why = "the graph allocates memory, so there is one executable of it at a time";
             Error::unless(is_free, op, why)?;
             // SAFETY: the graph is live, and no other thread uses it; its context is current; the
             // call writes one handle, to a local that outlives it.
             check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
-            Ok(self.executables.clone())
+            Ok(RawExec::new(Handle(exec), self.executables.clone()))
         };
-        let mut one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
-        if one_of.as_ref().is_err_and(has_another) && self.executables.wait()? {
-            one_of = self.context.relaxed(|| self.with_raw(&mut call))?;
+        let mut raw = self.context.relaxed(|| self.with_raw(&mut call))?;
+        if raw.as_ref().is_err_and(has_another) && self.executables.wait()? {
+            raw = self.context.relaxed(|| self.with_raw(&mut call))?;
         }
-        let one_of = one_of?;
         Ok(GraphExec {
-            raw: Owned::new(RawExec::new(exec, one_of)),
+            raw: Owned::new(raw?),
             graph: self.raw.clone(),
             id: self.id,
             context: self.context.clone(),
@@ -381,7 +380,9 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphExecDestroy", "cudaGraphExecDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        let waited = self.awaited_by_destroy().wait_host();
+        // Before the wait: a function of the host must not wait.
+        let live = self.raw.live().map(drop);
+        let waited = live.and_then(|()| self.awaited_by_destroy().wait_host());
         waited.and_then(|()| self.raw.release()).map_err(|error| Rejected::new(error, self))
     }
 }

@@ -23,12 +23,15 @@ pub(super) struct RawExec {
     /// Set when the executable is dropped: what is dropped after the release, which may be deferred.
     pub(super) kept: Option<KeptByExec>,
     /// Shared with the graph.
-    one_of: Arc<Executables>,
+    siblings: Arc<Executables>,
+    _one_of: Arc<()>,
 }
 
-/// What a graph knows of its executables, each of which has a reference.
+/// What a graph knows of its executables.
 #[derive(Default)]
 pub(super) struct Executables {
+    /// Each has a reference.
+    count: Arc<()>,
     /// Those that were dropped before they could be destroyed.
     leaving: Mutex<Vec<Leaving>>,
 }
@@ -42,42 +45,42 @@ struct Leaving {
 }
 
 impl RawExec {
-    pub(super) fn new(exec: CUgraphExec, one_of: Arc<Executables>) -> Self {
-        Self { handle: Handle(exec), kept: None, one_of }
+    pub(super) fn new(handle: Handle<CUgraphExec>, siblings: Arc<Executables>) -> Self {
+        let _one_of = siblings.count.clone();
+        Self { handle, kept: None, siblings, _one_of }
     }
 }
 
 /// Destroys an executable behind its launches and uploads.
 pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
-    let (id, one_of) = (next_id(), raw.one_of.clone());
+    let (id, all) = (next_id(), raw.siblings.clone());
     let passed_on = raw.pass_on(|raw| {
-        let kept = raw.kept.take();
-        RawExec { handle: raw.handle, kept, one_of: raw.one_of.clone() }
+        let mut passed_on = RawExec::new(raw.handle, raw.siblings.clone());
+        passed_on.kept = raw.kept.take();
+        passed_on
     });
     let Some(raw) = passed_on else {
         return;
     };
-    lock(&one_of.leaving).push(Leaving { id, _raw: raw, pending: pending.clone() });
-    // Not a reference, which would count as an executable.
-    let all = Arc::downgrade(&one_of);
-    let then = move |reached: Result<()>| {
-        let Some(all) = all.upgrade() else {
-            return;
-        };
-        match reached {
-            Ok(()) => all.destroy(|one| one.id == id),
-            // They may be pending, so that the driver waits for them.
-            Err(_) => deferred::run_elsewhere(move || {
-                deferred::hand_over();
-                drop(all.take(id));
-            }),
-        }
+    lock(&all.leaving).push(Leaving { id, _raw: raw, pending: pending.clone() });
+    let then = move |reached: Result<()>| match reached {
+        Ok(()) => all.destroy(|one| one.id == id),
+        // They may be pending, so that the driver waits for them.
+        Err(_) => deferred::run_elsewhere(move || {
+            deferred::hand_over();
+            drop(all.take(id));
+        }),
     };
     deferred::run_or_defer(move || when_all_reached(&pending, Box::new(then)));
 }
 
 impl Executables {
-    /// Destroys some of those that are leaving.
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        Arc::strong_count(&self.count) == 1
+    }
+
+    /// Destroys some of those that are leaving, under the lock: a thread that finds none there finds none left.
     fn destroy(&self, which: impl Fn(&Leaving) -> bool) {
         // Ends after the lock: foreign code that is dropped, or that a failure is reported to, may use the graph.
         let _quiet = DeferForeignCode::begin();

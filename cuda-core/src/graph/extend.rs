@@ -47,6 +47,7 @@ impl Graph {
     /// ```
     #[doc(alias("cuStreamBeginCaptureToGraph", "cudaStreamBeginCaptureToGraph"))]
     pub fn extend(&mut self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+        driver::ensure()?;
         self.executables.destroy_reached();
         // Also by executables that were updated to it, and by launches that are pending.
         let unused = Arc::strong_count(&self.raw) == 1;

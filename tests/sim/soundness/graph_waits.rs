@@ -251,3 +251,28 @@ fn l_a_hook_that_is_told_of_an_executable_may_instantiate_its_graph() {
     staging::trim().expect("no fault is left");
     judge::take_away(&session, session.leaks());
 }
+
+#[test]
+fn l_a_host_function_waits_for_no_executable() {
+    clean(|_session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let (mut graph, mut exec) = conditional(&context, &mut x)?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        stream.checkpoint()?; // the wait would need no other call
+        let (tell, told) = mpsc::channel();
+        other.launch_host_func(move || {
+            let closed = exec.close().map_err(Error::from);
+            let _ = tell.send([closed, graph.extend(|_| Ok(()))]);
+        })?;
+        other.synchronize()?;
+        for refused in told.recv().expect("the function sends") {
+            assert!(matches!(refused, Err(Error::InCallback)), "{refused:?}");
+        }
+        stalled.release();
+        assert_eq!(stream.download_vec(&x)?, [5; 100]);
+        Ok(())
+    });
+}
