@@ -201,29 +201,58 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
+        let (traits, is_again) = (self.uses.traits, self.last_stream == timeline.id());
+        // An operation of NCCL may be refused, too.
+        let is_special =
+            traits.has(GraphTraits::MAY_BE_REFUSED) || traits.has(GraphTraits::MAY_TAKE_LONG);
+        if is_special || !is_again || !self.earlier.is_empty() {
+            return self.launch_in_turn(&bound, raw);
+        }
+        let (seq, launched) = self.enqueue(&bound, raw, false)?;
+        self.last.again(seq);
+        launched
+    }
+
+    /// [`GraphExec::launch`] behind launches and uploads on other streams, and of graphs whose launches may
+    /// be refused, or take long.
+    #[cold]
+    fn launch_in_turn(&mut self, bound: &Bound<'_>, raw: CUgraphExec) -> Result<()> {
+        let timeline = bound.core().timeline();
         self.wait_elsewhere(timeline)?;
         let _held = self.uses.admit(OP, Some(self.made))?;
         // Before the launch is ordered: what took its turn first is then among what it waits for.
         let turn = self.uses.take_turn();
-        let quiet = |memory: &UsedMemory| memory.kept.ledger().is_quiet(timeline, Access::Write);
-        if !self.used().all(quiet) {
-            self.order(&bound)?;
-        }
         let late =
             self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
-        let call = |stream| {
-            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
-            // `bound` keeps the stream alive, with its context current if it needs that. What the
-            // operations use is kept until the launch has completed.
-            unsafe { cu::cuGraphLaunch(raw, stream) }
-        };
-        let (seq, launched) = bound.late_if(late, || bound.enqueue(OP, call))?;
+        let (seq, launched) = self.enqueue(bound, raw, late)?;
         drop(turn);
         match self.last_stream == timeline.id() {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
         }
         launched
+    }
+
+    /// Enqueues a launch behind what it conflicts with. `late`: it may take any time.
+    #[inline(always)]
+    fn enqueue(
+        &self,
+        bound: &Bound<'_>,
+        raw: CUgraphExec,
+        late: bool,
+    ) -> Result<(u64, Result<()>)> {
+        let stream = bound.timeline();
+        let quiet = |memory: &UsedMemory| memory.kept.ledger().is_quiet(stream, Access::Write);
+        if !self.used().all(quiet) {
+            self.order(bound)?;
+        }
+        let call = |stream| {
+            // SAFETY: the executable is live and only this thread uses it, by the caller's exclusive borrow;
+            // `bound` keeps the stream alive, with its context current if it needs that. What the
+            // operations use is kept until the launch has completed.
+            unsafe { cu::cuGraphLaunch(raw, stream) }
+        };
+        bound.late_if(late, || bound.enqueue(OP, call))
     }
 
     /// Whether CUDA orders a launch on this stream behind one on another stream that may take any time.

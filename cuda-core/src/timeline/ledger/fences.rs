@@ -90,6 +90,7 @@ impl Fences {
         self.is_refused = true;
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.marks().is_empty() && !self.is_refused
     }
