@@ -262,7 +262,9 @@ fn not_in_graphs(op: &str) -> String {
         "cuStreamWriteValue32"
         | "cuStreamWriteValue64"
         | "cuStreamWaitValue32"
-        | "cuStreamWaitValue64" => "; outside of conditions, a `Signal` can",
+        | "cuStreamWaitValue64" => {
+            return "the body of a condition cannot have this; the graph around it can".into();
+        }
         "cuSignalExternalSemaphoresAsync" | "cuWaitExternalSemaphoresAsync" => {
             "; signal it, or wait for it, on the stream of the launch"
         }

@@ -128,7 +128,7 @@ mod tests {
     fn what_a_capture_refuses_is_answered_by_what_to_do_instead() {
         for (op, instead) in [
             ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` or `Registered` memory, and lend it"),
-            ("cuStreamWaitValue64", "a `Signal` can"),
+            ("cuStreamWaitValue64", "the graph around it can"),
             ("cuSignalExternalSemaphoresAsync", "on the stream of the launch"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
             ("cuMemcpyHtoDAsync", "instead of a slice, `upload_owned`"),

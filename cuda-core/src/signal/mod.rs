@@ -157,7 +157,6 @@ impl<T: StreamValue> Signal<T> {
         &self,
         op: &'static str,
         core: &'s StreamCore,
-        traits: GraphTraits,
     ) -> Result<(Bound<'s>, Option<Touch<'_>>)> {
         let Some(recording) = core.timeline().recording() else {
             let touch = Touch::shared(&self.word.ledger, WHOLE, Access::Read, InGraphs::Kept);
@@ -165,7 +164,7 @@ impl<T: StreamValue> Signal<T> {
         };
         let bound = core.bind_work(op)?;
         // Kept before the driver knows of it.
-        recording.keep_owner(op, self.word.clone(), traits)?;
+        recording.keep_owner(op, self.word.clone(), GraphTraits::EVENT)?;
         Ok((bound, None))
     }
 }
@@ -199,7 +198,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     #[doc(alias("cuGraphAddBatchMemOpNode"))]
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
-        let (stream, mut touch) = signal.bind(T::WRITE, self.core(), GraphTraits::EVENT)?;
+        let (stream, mut touch) = signal.bind(T::WRITE, self.core())?;
         // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
         // stays the signal's until the mark that is made of this has completed, or the last launch of the
@@ -237,7 +236,7 @@ impl<K: StreamKind> Stream<K> {
         until: WaitValue<T>,
     ) -> Result<()> {
         until.check(T::WAIT)?;
-        let (stream, mut touch) = signal.bind(T::WAIT, self.core(), GraphTraits::MAY_TAKE_LONG)?;
+        let (stream, mut touch) = signal.bind(T::WAIT, self.core())?;
         // SAFETY: pinned memory is at the same address for every device; the word is aligned to 64
         // bytes and stays the signal's until the mark that is made of this wait has completed, or the last
         // launch of the graph has.

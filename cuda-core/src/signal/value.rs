@@ -11,6 +11,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
+use crate::timeline::recording::GraphTraits;
 use crate::types::Pod;
 use crate::util::{Tree, lock};
 
@@ -152,7 +153,8 @@ impl<K: StreamKind> Stream<K> {
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
     /// The write is ordered with the buffer's other users, like a [fill](Stream::fill). To notify
-    /// other streams or the host, use a [`Signal`](crate::Signal).
+    /// other streams or the host, use a [`Signal`](crate::Signal). On a stream that is captured, each launch
+    /// of the graph writes it, in the order of [`Stream::write_signal`].
     ///
     /// The memory must not come from a [pool of the driver's](crate::MemoryPool), as that of
     /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one: drivers
@@ -161,7 +163,8 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
     /// [`Error::Invalid`] for memory of the driver's pools; [`Error::Unsupported`] for 64 bits on a device
-    /// without them; the driver's `INVALID_VALUE` for other memory that it refuses.
+    /// without them; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition); the driver's
+    /// `INVALID_VALUE` for other memory that it refuses.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -184,9 +187,9 @@ impl<K: StreamKind> Stream<K> {
         core.device().require_same(op, destination.as_view().device())?;
         not_stream_ordered(op, &destination.as_view())?;
         let address = destination.as_raw();
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
-        // until the mark that is made of this write has completed.
+        // until the mark that is made of this write, or the last launch of a graph with it, has completed.
         unsafe { write(&stream, address, value, &mut [destination.write()]) }
     }
 
@@ -201,7 +204,8 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// A value that never comes holds up the stream forever, and with it everything that waits for
     /// the stream, dropping the buffer included. CUDA does not see the dependency: it may queue the
-    /// work that would bring the value after the wait, if both share a hardware queue.
+    /// work that would bring the value after the wait, if both share a hardware queue. On a stream that is
+    /// captured, each launch of the graph waits, in the order of [`Stream::write_signal`].
     ///
     /// # Errors
     /// Those of [`Stream::write_value`]; [`Error::Invalid`] for a condition that no value
@@ -231,9 +235,9 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         core.device().require_same(op, source.device())?;
         not_stream_ordered(op, &source)?;
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
-        // until the mark that is made of this wait has completed.
+        // until the mark that is made of this wait, or the last launch of a graph with it, has completed.
         unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()]) }
     }
 }
@@ -262,7 +266,7 @@ pub(super) unsafe fn write<T: StreamValue>(
     require::<T>(stream.core().device(), None)?;
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.write(stream, address) };
-    stream.submit(T::WRITE, touches, call).1
+    stream.submit_barrier(T::WRITE, touches, GraphTraits::EVENT, call).1
 }
 
 /// Enqueues the wait for a value, after a checkpoint.
@@ -286,7 +290,8 @@ pub(super) unsafe fn wait<T: StreamValue>(
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
     // Captured, it holds up each launch of the graph, which makes the checkpoint.
     let is_late = stream.timeline().recording().is_none();
-    stream.late_if(is_late, || stream.submit(T::WAIT, touches, call))?.1
+    let submit = || stream.submit_barrier(T::WAIT, touches, GraphTraits::MAY_TAKE_LONG, call);
+    stream.late_if(is_late, submit)?.1
 }
 
 impl<T: StreamValue> WaitValue<T> {

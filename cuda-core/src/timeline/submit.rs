@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, NO_FENCES, Touch, Use};
-use crate::timeline::recording::CapturedAlone;
+use crate::timeline::recording::{CapturedAlone, GraphTraits};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -23,6 +23,23 @@ impl Bound<'_> {
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
         self.order(op, touches, || self.enqueue(op, call))
+    }
+
+    /// [`Bound::submit`] of what all later work of the stream depends on, whatever memory that uses. In a
+    /// capture it is a barrier with these traits.
+    pub(crate) fn submit_barrier(
+        &self,
+        op: &'static str,
+        touches: &mut [Touch<'_>],
+        traits: GraphTraits,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        let Some(recording) = self.timeline().recording() else {
+            return self.submit(op, touches, call);
+        };
+        let mut all = GraphTraits::BARRIER;
+        all.add(traits);
+        recording.record(op, self, touches, all, || self.enqueue(op, call))
     }
 
     /// [`Bound::submit`] for operations that may be done twice with the same result; see
@@ -47,7 +64,7 @@ impl Bound<'_> {
     ) -> (u64, Result<()>) {
         let timeline = self.timeline();
         if let Some(recording) = timeline.recording() {
-            return recording.record(op, self, touches, enqueue);
+            return recording.record(op, self, touches, GraphTraits::default(), enqueue);
         }
         if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
             return self.order_behind(touches, enqueue);

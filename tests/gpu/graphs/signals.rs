@@ -1,6 +1,7 @@
-//! Signals that graphs set, and wait for.
+//! Signals and values that graphs set, and wait for.
 
-use cuda_core::{Condition, Graph, Result, Signal, WaitValue};
+use cuda_core::{Condition, Graph, Result, Signal, Stream, WaitValue};
+use cuda_sys::{CUDA_SUCCESS, CUdeviceptr, symbol as cu};
 use support::gpu_test;
 
 use super::{context, not_captured};
@@ -92,11 +93,14 @@ gpu_test! {
         let context = context()?;
         let stream = context.create_stream()?;
         let signal = Signal::new(&context, 5u32)?;
+        let mut value = context.alloc::<u64>(1)?;
         let mut x = stream.alloc::<u32>(1)?;
         let graph = Graph::capture(&context, |stream| {
             Condition::new(stream, 1)?.if_then(stream, |body| {
                 not_captured(body.write_signal(&signal, 7), "cuStreamWriteValue32");
                 not_captured(body.wait_signal(&signal, WaitValue::Eq(7)), "cuStreamWaitValue32");
+                not_captured(body.write_value(&mut value, 7), "cuStreamWriteValue64");
+                not_captured(body.wait_value(&value, WaitValue::Eq(7)), "cuStreamWaitValue64");
                 body.fill(&mut x, 2)
             })
         })?;
@@ -106,22 +110,90 @@ gpu_test! {
     }
 }
 
+/// Writes a value without the crate, as a network card does.
+fn write_from_outside(stream: &Stream, address: CUdeviceptr, value: u32) {
+    // SAFETY: the stream is live, and the caller's element outlives the call that waits for it.
+    let code = unsafe { cu::cuStreamWriteValue32_v2(stream.as_raw(), address, value, 0) };
+    assert_eq!(code, CUDA_SUCCESS);
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s41_values_are_written_and_awaited_at_each_launch() -> Result<()> {
+        let context = context()?;
+        let (stream, outside) = (context.create_stream()?, context.create_stream()?);
+        let [mut before, mut x] = [stream.alloc::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
+        let [mut arrived, mut done] = [context.alloc::<u32>(1)?, context.alloc::<u32>(1)?];
+        stream.fill(&mut arrived, 0)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.wait_value(&arrived, WaitValue::Geq(1))?;
+            stream.fill(&mut x, 7)?;
+            stream.write_value(&mut done, 5)
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (3, 2));
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            stream.fill(&mut arrived, 0)?;
+            stream.fill(&mut done, 0)?;
+            stream.fill(&mut x, 0)?;
+            stream.fill(&mut before, 1)?;
+            exec.launch(&stream)?;
+            before.synchronize()?; // the launch does not hold it up
+            assert!(!stream.query()?, "the launch waits for the value");
+            write_from_outside(&outside, arrived.as_raw(), 1);
+            assert_eq!(outside.download_vec(&x)?, [7; 100]);
+            assert_eq!(outside.download_vec(&done)?, [5]);
+        }
+        Ok(())
+    }
+}
+
 gpu_test! {
     needs 1;
-    fn l_values_are_not_captured() -> Result<()> {
+    fn l_a_graph_keeps_the_memory_of_its_values() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
-        let mut x = context.alloc::<u32>(1)?;
-        let graph = Graph::capture(&context, |captured| {
-            let refused = captured.write_value(&mut x, 7).expect_err("in a graph");
-            assert!(refused.to_string().contains("a `Signal` can"), "{refused}");
-            not_captured(captured.write_value(&mut x, 7), "cuStreamWriteValue32");
-            not_captured(captured.wait_value(&x, WaitValue::Eq(7)), "cuStreamWaitValue32");
-            captured.fill(&mut x, 2)
+        let mut x = context.alloc::<u64>(1)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.write_value(&mut x, 7)?;
+            stream.wait_value(&x, WaitValue::Eq(7))
         })?;
-        assert_eq!(graph.node_count()?, 1);
-        graph.instantiate()?.launch(&stream)?;
-        assert_eq!(stream.download_vec(&x)?, [2]);
+        let mut exec = graph.instantiate()?;
+        stream.write_value(&mut x, 1)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [7]);
+        drop(x);
+        exec.launch(&stream)?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_values_are_barriers_by_data_flow() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [mut x, mut y] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
+        let [mut z, mut w] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
+        let mut value = context.alloc::<u32>(2)?;
+        let graph = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.fill(&mut y, 1)?;
+            stream.write_value(value.slice_mut(..1)?, 1)?;
+            stream.fill(&mut z, 1)?;
+            stream.fill(value.slice_mut(1..)?, 1)?;
+            stream.wait_value(value.slice(1..)?, WaitValue::Eq(1))?;
+            stream.fill(&mut w, 1)
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (7, 7));
+        let again = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            graph.include(stream)?;
+            stream.fill(&mut y, 1)
+        })?;
+        assert_eq!(again.edge_count()?, 2, "it is a barrier as a part, too");
+        again.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&value)?, [1, 1]);
         Ok(())
     }
 }

@@ -152,7 +152,6 @@ fn l08_a_refusal_in_a_capture_costs_none() {
             driver.refused(|| captured.launch_host_func(|| ()));
             driver.refused(|| captured.wait_event(&outside));
             driver.refused(|| captured.wait_stream(&stream));
-            driver.refused(|| captured.write_value(&mut x, 7));
             driver.refused(|| inside.synchronize());
             driver.refused(|| inside.query());
             driver.refused(|| stream.wait_event(&inside));

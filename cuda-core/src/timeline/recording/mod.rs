@@ -237,20 +237,25 @@ impl Recording {
     }
 
     /// Captures an operation on the stream that is bound: `enqueue` makes the driver's calls, during
-    /// which no other operation is captured, and the capture does not end.
+    /// which no other operation is captured, and the capture does not end. One without touches is a
+    /// barrier, as one with that trait is.
     pub(crate) fn record(
         &self,
         op: &'static str,
         bound: &Bound<'_>,
         touches: &[Touch<'_>],
+        traits: GraphTraits,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let mut guard = self.lock();
-        let recorded = match self.open_for(op, touches, &mut guard) {
+        let allowed = self.require_can_hold(op, traits);
+        let recorded = match allowed.and_then(|()| self.open_for(op, touches, &mut guard)) {
             Ok(recorded) => recorded,
             Err(error) => return (0, Err(error)),
         };
-        let (uses, is_barrier) = (recorded.place_all(touches), touches.is_empty());
+        recorded.uses.traits.add(traits);
+        let is_barrier = touches.is_empty() || traits.has(GraphTraits::BARRIER);
+        let uses = recorded.place_all(touches);
         let captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
         recorded.settle(&captured, uses.as_slice(), is_barrier);
         if let Ok(node) = captured.node {
