@@ -20,7 +20,7 @@ use support::child;
 
 unsafe extern "C" {
     /// Registers a function for the end of the process; the last registered runs first.
-    safe fn atexit(callback: extern "C" fn()) -> c_int;
+    pub(crate) safe fn atexit(callback: extern "C" fn()) -> c_int;
 }
 
 /// One of everything, with work in flight on it.
@@ -113,7 +113,7 @@ fn fill() -> Result<()> {
 }
 
 /// Exits with all of it alive; the thread's locals are dropped on the way.
-fn leave() -> ! {
+pub(crate) fn leave() -> ! {
     child::done();
     std::process::exit(0);
 }
@@ -322,7 +322,7 @@ gpu_test! {
 }
 
 /// The simulated driver in a process of the test's own, which a watchdog ends if it hangs.
-fn simulated() -> &'static Session {
+pub(crate) fn simulated() -> &'static Session {
     cuda_sim::install(Config::from_env()).expect("a process without a driver");
     std::thread::spawn(|| {
         std::thread::sleep(Duration::from_secs(30));

@@ -19,5 +19,6 @@ mod no_pools;
 mod pools_fork;
 #[cfg(target_os = "linux")]
 mod privileged;
+mod ranks_exit;
 mod stream_exit;
 mod waiting;

@@ -33,7 +33,8 @@
 //! ([`CommunicatorOptions::blocking`]) do not have this guarantee. Work that is enqueued waits on its
 //! stream for the other ranks, without a limit: [`Communicator::wait`] waits for the work with a limit,
 //! and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on; where
-//! the communicator was dropped, its work is ended when the limit has passed.
+//! the communicator was dropped, its work is ended when the limit has passed. A process that exits while
+//! communicators are being freed waits for that, a second at most.
 //!
 //! If another rank enqueues its part of an operation only after a message from this rank, this rank must send
 //! that message without waiting for its own part: if sending waits for earlier work on the same stream, call

@@ -14,7 +14,7 @@ use super::raw::{IN_PROGRESS, RawCommunicator};
 use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
-use crate::process::{Handle, RelaxedCaptureMode, deferred, drop_hook};
+use crate::process::{Handle, RelaxedCaptureMode, deferred, driver, drop_hook};
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::recording::UsedMemory;
@@ -85,7 +85,8 @@ impl Remains {
     }
 
     /// Frees the communicator, if `is_due`, on a thread of its own, since the call that frees the last rank
-    /// in a process waits for graphs of all of them. The receiver gets the result.
+    /// in a process waits for graphs of all of them. The receiver gets the result. A process that exits
+    /// waits for that call, a second at most: NCCL's destructors free what it uses.
     fn end_when(
         self,
         ending: &Arc<Ending>,
@@ -97,12 +98,11 @@ impl Remains {
         let end = move || {
             deferred::run(|| {
                 if is_due() {
-                    // The exit of the process does not wait for graphs.
-                    let ended = deferred::while_waiting(|| own.end_here());
-                    let _ = over.send(own.note(&behind, ended));
+                    let _ = over.send(own.note(&behind, own.end_here()));
                 }
             });
         };
+        driver::watch_exit_first();
         let thread = thread::Builder::new().name("cuda-core abort".to_owned()).spawn(end);
         let started = thread.map_err(|error| Error::NoThread(error.kind()));
         let noted = started.inspect_err(|error| drop(remains.note(ending, Err(error.clone()))));

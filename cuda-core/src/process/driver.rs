@@ -117,6 +117,8 @@ fn ask_version() -> Result<Version> {
         .map(Version::of)
 }
 
+pub(crate) use hooks::watch_exit_first;
+
 /// Process hooks: a child of `fork` and an exiting process must not call the driver.
 #[cfg(all(unix, not(miri)))]
 mod hooks {
@@ -124,8 +126,8 @@ mod hooks {
 
     extern "C" fn at_exit() {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
-        // In a fork's child there are no threads to wait for.
-        if before != super::FORKED {
+        // In a fork's child there are no threads to wait for; and this may be registered twice.
+        if ![super::FORKED, super::EXITING].contains(&before) {
             crate::process::deferred::park();
             crate::process::pinned_pass::park();
         }
@@ -146,6 +148,15 @@ mod hooks {
         unsafe { libc::atexit(at_exit) };
     }
 
+    /// To be called before threads of this crate call a library that was loaded after `cuInit`: the exit
+    /// handlers of that library would run before this crate's.
+    pub(crate) fn watch_exit_first() {
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.swap(true, Ordering::AcqRel) {
+            watch_exit();
+        }
+    }
+
     pub(super) fn watch_forks() {
         // Neither a lock nor a `Once`, which the child might find taken. Registering twice is
         // harmless.
@@ -163,6 +174,8 @@ mod hooks {
 #[cfg(not(all(unix, not(miri))))]
 mod hooks {
     pub(super) fn watch_exit() {}
+
+    pub(crate) fn watch_exit_first() {}
 
     pub(super) fn watch_forks() {}
 }
