@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{env, mem};
 
 use anyhow::ensure;
-use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction};
+use cuda_core::nccl::{self, Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
 use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
 
@@ -23,6 +23,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let enqueues =
         |name, blocking| Operation::new(name, move |fixture| enqueue(fixture, blocking)).gpus(2);
     vec![
+        Operation::new("all-reduce enqueue 4 KiB, one rank", enqueue_one).goal(Goal::More(100.0)),
         enqueues("all-reduce enqueue 4 KiB, 2 devices", true).goal(Goal::More(100.0)),
         enqueues("all-reduce enqueue 4 KiB, 2 devices, with a limit", false).without_goal(thread),
         Operation::new("all-reduce + wait 1 GiB, 2 devices", whole).goal(Goal::Share(0.99)).gpus(2),
@@ -35,6 +36,32 @@ fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
     let effort = fixture.effort.at_most(101);
     let both = [ours.streams.clone(), raw.streams.clone()].concat();
     pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&both))
+}
+
+/// As a process enqueues that has one rank. NCCL copies.
+fn enqueue_one(fixture: &Fixture) -> anyhow::Result<Measured> {
+    require_nccl()?;
+    let (context, id) = (&fixture.context, UniqueId::new()?);
+    let options = CommunicatorOptions::new().blocking(true);
+    // SAFETY: the only rank.
+    let rank = unsafe { Communicator::init_rank_with(context, &id, 0, 1, &options) }?;
+    let (stream, len) = (&fixture.stream, SMALL / size_of::<f32>());
+    let (from, mut to) = (stream.alloc_zeroed::<f32>(len)?, stream.alloc::<f32>(len)?);
+    let calls = RawCalls::find(fixture.effort == Effort::SIMULATED)?;
+    let raw_stream = fixture.raw.as_raw();
+    let (source, destination) = (from.as_raw() as *mut c_void, to.as_raw() as *mut c_void);
+    let (communicator, all_reduce) = (rank.as_raw(), calls.all_reduce);
+    fixture.pair(
+        20,
+        || rank.on(stream)?.all_reduce(&from, &mut to, Reduction::Sum),
+        || {
+            // SAFETY: communicator, stream and buffers are live and of one device; the bytes mean nothing.
+            let code = unsafe {
+                all_reduce(source, destination, len, FLOAT32, SUM, communicator, raw_stream)
+            };
+            if code == 0 { CUDA_SUCCESS } else { CUDA_ERROR_UNKNOWN }
+        },
+    )
 }
 
 fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
