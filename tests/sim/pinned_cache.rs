@@ -282,9 +282,7 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     let (first, (one, other)) = thread::scope(|scope| {
         // Beyond the limit: the idle slab is released first.
         let one = scope.spawn(|| PinnedBuffer::<u8>::new(&context, slab + 1).map(drop));
-        while session.calls(UNREGISTER) == 0 {
-            thread::yield_now();
-        }
+        session.await_calls(UNREGISTER, 1);
         let (context, session) = (&context, &session);
         let other = scope.spawn(move || {
             let result = PinnedBuffer::<u8>::new(context, 1000).map(drop);

@@ -1,6 +1,6 @@
 //! M14: a machine without a driver, one without NVRTC, and one without NCCL.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use cuda_core::nccl;
 use cuda_core::nvrtc::{self, Program};
 use cuda_core::{
     Allocator, CachingPool, Context, Device, DeviceGroup, Error, NcclError, PointerAttributes,
-    Rejected, Result, Uuid, set_default_allocator, with_allocator,
+    Rejected, Result, Uuid, Version, set_default_allocator, with_allocator,
 };
 
 use support::child;
@@ -117,6 +117,31 @@ fn m_nvrtc_headers_of_a_toolkit() {
     let [cccl, include] =
         [include.join("cccl"), include].map(|it| format!("--include-path={}", it.display()));
     assert_eq!(options, ["--define-macro=N=1", &*cccl, &*include]);
+    child::done();
+}
+
+/// Of NCCL 2.17.
+unsafe extern "C" fn old_version(version: *mut c_int) -> c_int {
+    // SAFETY: the caller's place for one number.
+    unsafe { *version = 21701 };
+    0
+}
+
+#[test]
+fn m_nccl_too_old() {
+    if !child::is_this() {
+        child::run(concat!(module_path!(), "::m_nccl_too_old"), &[]);
+        return;
+    }
+    let symbol = |name: &CStr| match name {
+        name if name == c"ncclGetVersion" => old_version as *const c_void,
+        // It lacks what came after.
+        _ => ptr::null(),
+    };
+    // SAFETY: the only function has the signature of that name.
+    let refused = unsafe { nccl::install(symbol) };
+    let is_old = |error: &NcclError| matches!(error, NcclError::TooOld { found, .. } if *found == Version::new(2, 17));
+    assert!(matches!(&refused, Err(Error::Nccl(error)) if is_old(error)), "{refused:?}");
     child::done();
 }
 

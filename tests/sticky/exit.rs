@@ -331,13 +331,6 @@ pub(crate) fn simulated() -> &'static Session {
     Box::leak(Box::new(Session::begin()))
 }
 
-/// A deferred drop that waits for the device, made by a drop on a thread of the driver's.
-fn waits_on_the_reaper(session: &Session, waits: u64) {
-    while session.calls("cuEventSynchronize") == waits {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
     if !child::is_this() {
@@ -355,7 +348,7 @@ fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
     let waits = session.calls("cuEventSynchronize");
     other.launch_host_func(move || drop(buffer))?;
     other.synchronize()?;
-    waits_on_the_reaper(session, waits);
+    session.await_calls("cuEventSynchronize", waits + 1);
     std::mem::forget((held_up, never));
     leave()
 }
@@ -379,7 +372,7 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
         is_last.recv().expect("it is sent");
         // Its release is deferred, and waits for the copy after this function.
         drop(there);
-        waits_on_the_reaper(session, waits);
+        session.await_calls("cuEventSynchronize", waits + 1);
         leave()
     })?;
     stream.copy(&*source, &mut target)?;

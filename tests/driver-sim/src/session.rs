@@ -97,6 +97,14 @@ impl Session {
         calls.count() as u64
     }
 
+    /// Waits until a symbol was called so often. A call that is counted has the driver to itself until it has
+    /// answered, or waits.
+    pub fn await_calls(&self, name: &str, count: u64) {
+        while self.calls(name) < count {
+            std::thread::yield_now();
+        }
+    }
+
     /// How often all symbols together were called.
     #[must_use]
     pub fn total_calls(&self) -> u64 {

@@ -49,9 +49,7 @@ fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
             thread::scope(|scope| {
                 let call = || if upload { exec.upload(&other) } else { exec.launch(&other) };
                 let waiting = scope.spawn(call);
-                while session.calls("cuEventSynchronize") == waits {
-                    thread::yield_now();
-                }
+                session.await_calls("cuEventSynchronize", waits + 1);
                 assert_eq!(session.calls("cuGraphLaunch"), launches + 1);
                 assert_eq!(session.calls("cuGraphUpload"), uploads);
                 stalled.release();
@@ -76,9 +74,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
         let waits = session.calls("cuEventSynchronize");
         thread::scope(|scope| {
             let closing = scope.spawn(|| exec.close());
-            while session.calls("cuEventSynchronize") == waits {
-                thread::yield_now();
-            }
+            session.await_calls("cuEventSynchronize", waits + 1);
             assert_eq!(session.calls("cuGraphExecDestroy"), 0);
             stalled.release();
             closing.join().expect("the call does not panic").map_err(Error::from)
@@ -92,9 +88,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
         let mark = session.calls("cuGraphInstantiateWithFlags");
         thread::scope(|scope| {
             let next = scope.spawn(|| graph.instantiate());
-            while session.calls("cuGraphInstantiateWithFlags") == mark {
-                thread::yield_now();
-            }
+            session.await_calls("cuGraphInstantiateWithFlags", mark + 1);
             stalled.release();
             next.join().expect("the call does not panic")
         })?
@@ -202,11 +196,7 @@ fn l_each_of_several_threads_waits_for_an_executable_that_was_dropped() {
         let (graph, mut exec) = conditional(&context, &mut x)?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        let until = |waits| {
-            while session.calls("cuEventSynchronize") < waits {
-                thread::yield_now();
-            }
-        };
+        let until = |waits| session.await_calls("cuEventSynchronize", waits);
         let before = session.calls("cuEventSynchronize");
         drop(exec);
         // A thread of the library's waits for the launch.

@@ -133,9 +133,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
             let before = session.calls("cuEventQuery");
             let waiting = scope.spawn(|| rank.wait(stream));
             let synchronizing = scope.spawn(|| stream.synchronize());
-            while session.calls("cuEventQuery") < before + 2 {
-                thread::yield_now();
-            }
+            session.await_calls("cuEventQuery", before + 2);
             let aborting = scope.spawn(|| rank.abort());
             aborted(waiting.join().expect("no panic"));
             // The stream goes on.

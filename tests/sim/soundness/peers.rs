@@ -113,9 +113,7 @@ fn comes_during_the_wait(
     let enqueued = thread::scope(|scope| {
         let taking = scope.spawn(taking);
         // The first device's work is done, the second's is stalled.
-        while session.calls("cuCtxSynchronize") < waits + 2 {
-            thread::yield_now();
-        }
+        session.await_calls("cuCtxSynchronize", waits + 2);
         let enqueued = work()?;
         drop(stalled);
         taking.join().expect("no assertion failed")?;

@@ -99,9 +99,7 @@ fn a_call_waits_until_another_thread_ends_the_stall() {
         }
         thread::scope(|scope| {
             scope.spawn(|| {
-                while session.calls("cuMemsetD8Async") <= COMMANDS {
-                    thread::yield_now();
-                }
+                session.await_calls("cuMemsetD8Async", COMMANDS + 1);
                 // The call is in, and the lock on the driver free: it waits.
                 assert!(session.pending_ops() > COMMANDS);
                 go.store(1, Ordering::Release);

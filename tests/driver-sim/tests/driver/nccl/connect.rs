@@ -71,10 +71,7 @@ fn a_thread_that_blocks_needs_a_group_or_another_thread() {
         };
         std::thread::scope(|scope| {
             let first = scope.spawn(|| reduce(&ranks[0]));
-            // Once it is counted it waits: a call lets no other begin before it has answered or waits.
-            while session.calls("ncclAllReduce") == 0 {
-                std::thread::yield_now();
-            }
+            session.await_calls("ncclAllReduce", 1);
             let code = if aborts {
                 done!(ncclCommAbort(ranks[0].comm));
                 INTERNAL_ERROR

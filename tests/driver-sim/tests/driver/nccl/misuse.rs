@@ -297,13 +297,6 @@ fn reduce(own: &Rank) {
     done!(ncclAllReduce(own.source(), own.target(), 4, U8, SUM, own.comm, own.stream));
 }
 
-/// A call that is counted lets go of the driver when it waits.
-fn await_call(session: &Session, name: &str) {
-    while session.calls(name) == 0 {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_thread_stays_in_a_communicator_that_another_leaves() {
     let session = begin();
@@ -316,7 +309,7 @@ fn a_thread_stays_in_a_communicator_that_another_leaves() {
         });
         held.await_call();
         let second = scope.spawn(|| reduce(a));
-        await_call(&session, "ncclAllReduce");
+        session.await_calls("ncclAllReduce", 1);
         drop(held);
         first.join().expect("the call ends");
         gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, null_mut()));
@@ -338,7 +331,7 @@ fn a_group_uses_its_communicators_until_its_end_returns() {
             reduce(a);
             done!(ncclGroupEnd());
         });
-        await_call(&session, "ncclGroupEnd");
+        session.await_calls("ncclGroupEnd", 1);
         gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, null_mut()));
         reduce(b);
         group.join().expect("the call ends");
