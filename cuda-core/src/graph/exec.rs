@@ -226,6 +226,10 @@ impl GraphExec {
             self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
         let (seq, launched) = self.enqueue(bound, raw, late)?;
         drop(turn);
+        if launched.is_ok() {
+            // It comes after them.
+            self.earlier = Fences::none();
+        }
         match self.last_stream == timeline.id() {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
