@@ -197,7 +197,7 @@ impl<K: StreamKind> Stream<K> {
         // The driver refuses batches while no context is current, on any stream.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),
-            false => enter_if_captured(&stream, !apart.is_empty())?,
+            false => enter_if_captured(&stream)?,
         };
         let cross =
             |copy: &&BatchCopy<'_>| cross(copy.copy.op(), &stream, copy.devices, || copy.ends);

@@ -77,8 +77,8 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
         return Ok(());
     }
     let stream = core.bind_work(op)?;
-    let crossing = cross(op, &stream, [near, far], || ends(&source, &view))?;
-    let _entered = enter_if_captured(&stream, crossing.is_some())?;
+    let _crossing = cross(op, &stream, [near, far], || ends(&source, &view))?;
+    let _entered = enter_if_captured(&stream)?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
     // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
@@ -117,10 +117,10 @@ fn cross<'a>(
     Ok(Some(crossing))
 }
 
-/// The stream's context, to be current while a copy between devices is captured: the driver looks at the
-/// access of the current context's device, and cannot instantiate some copies that were captured without one.
+/// The stream's context, to be current while a copy is captured: the driver looks at the access of the
+/// current context's device, and cannot instantiate some copies that were captured without one.
 #[inline]
-fn enter_if_captured(stream: &Bound<'_>, is_between_devices: bool) -> Result<Option<Entered>> {
-    let captured = is_between_devices && stream.timeline().recording().is_some();
+pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
+    let captured = stream.timeline().recording().is_some();
     captured.then(|| stream.core().context().enter_briefly()).transpose()
 }

@@ -222,8 +222,8 @@ impl<K: StreamKind> Stream<K> {
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
         let stream = core.bind_work(op)?;
-        let crossing = cross(op, &stream, [near, far], || ends(&source.bytes, &view))?;
-        let _entered = enter_if_captured(&stream, crossing.is_some())?;
+        let _crossing = cross(op, &stream, [near, far], || ends(&source.bytes, &view))?;
+        let _entered = enter_if_captured(&stream)?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         // What these two descriptions have in common.
         macro_rules! described {

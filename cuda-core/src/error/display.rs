@@ -224,6 +224,9 @@ macro_rules! debug_by_variant {
 /// The driver call of a launch, as errors name it.
 pub(crate) const LAUNCH: &str = "cuLaunchKernelEx";
 
+/// What makes a group of streams.
+pub(crate) const FROM_STREAMS: &str = "DeviceGroup::from_streams";
+
 /// The driver call that returns the time between two events.
 pub(crate) const ELAPSED: &str = "cuEventElapsedTime";
 
@@ -271,7 +274,7 @@ fn not_in_graphs(op: &str) -> String {
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",
-        "ncclGroupEnd" => {
+        "ncclGroupEnd" | FROM_STREAMS => {
             "; the streams of a group are of one capture, as those of `Graph::capture_on`, or of none"
         }
         _ => "",

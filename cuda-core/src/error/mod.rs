@@ -16,7 +16,7 @@ mod rejected;
 mod text;
 
 pub use allocator::AllocatorError;
-pub(crate) use display::{ELAPSED, LAUNCH, WAIT_EVENT};
+pub(crate) use display::{ELAPSED, FROM_STREAMS, LAUNCH, WAIT_EVENT};
 pub use launch::LaunchError;
 pub(crate) use launch::{LOAD, NOT_ALLOWED_YET};
 pub use module::ModuleError;

@@ -138,6 +138,7 @@ mod tests {
             ("cuEventElapsedTime", "the event was last recorded in a capture"),
             ("cuGraphLaunch", "`Graph::include`"),
             ("ncclGroupEnd", "`Graph::capture_on`"),
+            ("DeviceGroup::from_streams", "`Graph::capture_on`"),
             ("as_slice", "access the memory after that"),
             ("cuMemFreeAsync", "the stream is being captured, or was"),
         ] {

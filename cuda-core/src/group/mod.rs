@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, FROM_STREAMS, Result, counted};
 use crate::memory::DeviceBuffer;
 use crate::nccl::Ranks;
 use crate::stream::Stream;
@@ -74,7 +74,7 @@ pub use whole::{Whole, WholeMut};
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// For each member one, for all copies that it sends. Measured on H200s: several per member, so that
+    /// For each member one, for all copies that it sends; its own, if that is captured. Measured on H200s: several per member, so that
     /// it sends to several others at once, are no faster, and copying on the receiver's stream is
     /// slower.
     lanes: Box<[Stream]>,
@@ -120,10 +120,11 @@ impl DeviceGroup {
     }
 
     /// A group of these streams, which need not be in primary contexts and may be used outside the
-    /// group, too.
+    /// group, too. What a group of streams of [`Graph::capture_on`](crate::Graph::capture_on) does is captured.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no stream at all; the driver's.
+    /// [`Error::Invalid`] for no stream at all; [`Error::NotCapturable`] if some of them are captured and
+    /// others not, or in another capture; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -136,8 +137,18 @@ impl DeviceGroup {
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         let why = "a group needs at least one stream";
-        Error::unless(!streams.is_empty(), "DeviceGroup::from_streams", why)?;
-        let lanes: Result<_> = streams.iter().map(Stream::context).map(create_stream).collect();
+        Error::unless(!streams.is_empty(), FROM_STREAMS, why)?;
+        let first = streams[0].core().timeline();
+        let with_first = |stream: &Stream| stream.core().timeline().is_captured_with(first);
+        if !streams.iter().all(with_first) {
+            return Err(Error::NotCapturable { op: FROM_STREAMS });
+        }
+        let lane = |stream: &Stream| match first.recording() {
+            // Another stream is no part of the capture.
+            Some(_) => Ok(stream.clone()),
+            None => create_stream(stream.context()),
+        };
+        let lanes: Result<_> = streams.iter().map(lane).collect();
         Ok(Self { lanes: lanes?, streams, ranks: Mutex::default() })
     }
 

@@ -29,7 +29,8 @@ impl<'a> Round<'a> {
     /// Notes that a copy on `stream` will access this. No driver call.
     pub(super) fn will_touch(&mut self, stream: &'a Stream, touch: Touch<'_>) {
         let timeline = stream.core().timeline();
-        if touch.is_quiet(timeline) {
+        // A capture orders its operations itself.
+        if timeline.recording().is_some() || touch.is_quiet(timeline) {
             return;
         }
         let mut fences = Fences::none();

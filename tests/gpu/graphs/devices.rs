@@ -1,11 +1,13 @@
 //! Graphs of two devices.
 
+use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
 use cuda_core::{
-    Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, Result, Stream,
+    Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, DeviceGroup, Error, Graph,
+    PinnedBuffer, Result, Stream,
 };
 use support::{gpu_test, kernels, refusal};
 
-use super::add_one;
+use super::{add_one, not_captured};
 
 gpu_test! {
     needs 2;
@@ -249,6 +251,81 @@ gpu_test! {
         exec.set_copy(copies[0], &next, &mut a)?; // its node is not the batch's last
         exec.launch(&stream)?;
         assert_eq!([stream.download_vec(&a)?, stream.download_vec(&b)?], [[2; 100], [2; 100]]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_what_a_group_of_captured_streams_does_is_captured() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        // A broadcast of several pieces.
+        let len = if cfg!(miri) { 100 } else { 3 << 19 };
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), len);
+        let each = || streams.iter().map(alloc).collect::<Result<Vec<_>>>();
+        let (mut first, mut turned, mut crossed) = (each()?, each()?, each()?);
+        let mut whole = alloc(&streams[1])?;
+        let mut work = |captured: [&Stream; 2]| {
+            let group = DeviceGroup::from_streams(captured.map(Clone::clone))?;
+            group.broadcast(0, &mut first)?;
+            captured[1].fill(&mut first[1], 9)?;
+            group.rotate(&first, &mut turned, 1)?;
+            group.all_to_all(&turned, &mut crossed)?;
+            let shares = [crossed[0].slice(..len / 2)?, crossed[1].slice(len / 2..)?];
+            group.gather(shares, &mut whole)?;
+            assert!(group.synchronize().is_err(), "what is captured cannot be waited for");
+            Ok(())
+        };
+        let list = || contexts.each_ref();
+        let graphs = [Graph::capture_on(list(), &mut work)?, Graph::capture_by_access_on(list(), work)?];
+        for graph in &graphs {
+            let mut exec = graph.instantiate()?;
+            for round in [3, 4] {
+                streams[0].fill(&mut first[0], round)?;
+                exec.launch(&streams[0])?;
+                // Each half is what the other device had.
+                let seen = streams[1].download_vec(&whole)?;
+                assert!(seen[..len / 2].iter().all(|it| *it == 9), "{round}: {:?}", &seen[..4]);
+                assert!(seen[len / 2..].iter().all(|it| *it == round), "{round}: {:?}", &seen[len - 4..]);
+            }
+        }
+        Graph::capture(&contexts[0], |captured| {
+            let mixed = DeviceGroup::from_streams([captured.clone(), streams[1].clone()]);
+            not_captured(mixed, "DeviceGroup::from_streams");
+            Ok(())
+        })
+        .map(drop)
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_memory_of_pools_is_captured_whatever_is_current() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let stream = contexts[1].create_stream()?;
+        let pooled = || stream.alloc_with::<u32>(&Allocator::driver_pool(), 16);
+        let (mut x, mut y, mut z) = (pooled()?, pooled()?, pooled()?);
+        let shape = ArrayShape::D1 { width: 16 };
+        let mut image = CudaArray::<u32>::new(&contexts[1], shape, ArrayFlags::default())?;
+        let mut host = PinnedBuffer::<u32>::from_slice(&contexts[1], &[7; 16])?;
+        for current in [None, Some(&contexts[1]), Some(&contexts[0])] {
+            let _entered = current.map(Context::enter).transpose()?;
+            stream.fill(&mut x, 1)?;
+            let graph = Graph::capture_on(contexts.each_ref(), |[_, captured]| {
+                captured.upload(&host, &mut x)?;
+                captured.copy_to_array(&x, &mut image)?;
+                captured.copy_from_array(&image, &mut y)?;
+                let mut batch = Batch::new();
+                batch.copy(&y, &mut z)?;
+                captured.enqueue(batch)?;
+                captured.download(&z, &mut host)
+            })?;
+            assert_eq!(Context::current()?.as_ref(), current);
+            let mut exec = graph.instantiate()?;
+            exec.lend_mut(&mut host).launch(&stream)?;
+            assert_eq!(stream.download_vec(&z)?, [7; 16]);
+        }
         Ok(())
     }
 }

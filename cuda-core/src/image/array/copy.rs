@@ -4,6 +4,7 @@ use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
 use super::texel_side::{TexelDestination, TexelSource};
 use super::{ArraySlice, ArraySliceMut, Texel};
+use crate::copy::enter_if_captured;
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
@@ -102,6 +103,10 @@ pub(super) unsafe fn enqueue(
     copy: &CUDA_MEMCPY3D,
     touches: &mut [Touch<'_>],
 ) -> (u64, Result<()>) {
+    let _entered = match enter_if_captured(stream) {
+        Ok(entered) => entered,
+        Err(error) => return (0, Err(error)),
+    };
     // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
     // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
     // marks, and the caller keeps the rest.

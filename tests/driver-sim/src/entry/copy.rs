@@ -161,7 +161,8 @@ pub(super) fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome
 ///
 /// Between two devices, one pool must be accessible from the other's device. On one device, an
 /// asynchronous copy fails while a context is current whose device has no access to the pool,
-/// although the stream determines where the copy runs; with no current context it works.
+/// although the stream determines where the copy runs; with no current context it works. It is captured
+/// then, too, but the graph cannot be instantiated if the device of the capture's first stream has no access.
 pub(in crate::entry) fn admit(
     call: &mut Call,
     stream: Option<CUstream>,
@@ -193,10 +194,25 @@ pub(in crate::entry) fn admit(
         }
         _ => {
             let current = call.current_device().ok().filter(|_| stream.is_some());
-            current.is_none_or(|device| blocks.iter().all(|(_, pool)| pool.is_open_to(device)))
+            let reaches = |device| blocks.iter().all(|(_, pool)| pool.is_open_to(device));
+            let origin = captured.and_then(|stream| call.streams[&stream].capture);
+            let origin = origin.map(|capture| call.streams[&call.captures[&capture].origin].device);
+            if let (None, Some(stream), false) = (current, captured, origin.is_none_or(reaches)) {
+                spoil(call, stream);
+                return Ok(());
+            }
+            current.is_none_or(reaches)
         }
     };
     if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Makes the graph that is captured one that cannot be instantiated.
+fn spoil(call: &mut Call, stream: Id) {
+    let graph = call.streams[&stream].capture.map(|capture| call.captures[&capture].graph);
+    if let Some(graph) = graph.and_then(|graph| call.graphs.graphs.get_mut(&graph)) {
+        graph.unusable = true;
+    }
 }
 
 /// Driver 580's condition for a copy between two devices that is captured: the device of the current context
@@ -215,9 +231,8 @@ fn admit_captured(call: &mut Call, stream: Id, places: &[&Place]) -> Outcome {
     if is_refused && current.is_ok() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let graph = call.streams[&stream].capture.map(|capture| call.captures[&capture].graph);
-    if let Some(graph) = graph.and_then(|graph| call.graphs.graphs.get_mut(&graph)) {
-        graph.unusable |= is_refused;
+    if is_refused {
+        spoil(call, stream);
     }
     Ok(())
 }
