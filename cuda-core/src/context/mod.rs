@@ -260,7 +260,7 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn streams_pocket(&self) -> &<Streams as Pocket>::Content {
+    pub(crate) fn timelines(&self) -> &<Streams as Pocket>::Content {
         &self.inner().streams
     }
 

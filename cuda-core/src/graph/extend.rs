@@ -11,17 +11,10 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::{Contained, Handle, Owned, driver};
 use crate::stream::Stream;
-use crate::timeline::recording::{
-    GraphTraits, GraphUses, KeptAlive, Order, Recording, dependents, next_id,
-};
+use crate::timeline::recording::{GraphTraits, GraphUses, Order, Recording, dependents, next_id};
 use crate::util::lock;
 
 const OP: &str = "cuStreamBeginCaptureToGraph";
-
-/// The owner of what a graph of other code uses.
-struct GivenOwner<O>(Contained<O>);
-
-impl<O: Send + Sync> KeptAlive for GivenOwner<O> {}
 
 /// # Extending it
 impl Graph {
@@ -126,7 +119,7 @@ impl Graph {
         let mut uses = GraphUses { traits: GraphTraits::MAY_TAKE_LONG, ..GraphUses::default() };
         uses.traits.add(GraphTraits::BARRIER);
         uses.traits.add(GraphTraits::CONDITIONS);
-        uses.owners.0.push(Arc::new(GivenOwner(Contained::new(owner))));
+        uses.owners.0.push(Arc::new(Contained::new(owner)));
         uses.owners.0.push(Arc::new(context.clone()));
         Ok(Self::own(Owned::new(RawGraph(Handle(raw))), next_id(), context, uses))
     }

@@ -1,6 +1,7 @@
 //! The state of the process and the driver: initialisation, and when the driver must not be called.
 
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -8,9 +9,19 @@ use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, asked, check};
 use crate::types::Version;
-use crate::util::process_state::{COLD, EXITING, FORKED, READY, STARTING, STATE};
 
-pub(crate) use crate::util::process_state::{CallbackScope, in_callback, is_gone};
+const COLD: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+const EXITING: u8 = 3;
+/// A thread initialises the driver, and the others wait for it.
+const STARTING: u8 = 4;
+
+static STATE: AtomicU8 = AtomicU8::new(COLD);
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The oldest driver that works.
 const FLOOR: Version = Version::new(11, 8);
@@ -18,6 +29,30 @@ const FLOOR: Version = Version::new(11, 8);
 /// How often a thread checks whether another has initialised the driver, which takes milliseconds
 /// at least.
 const POLL: Duration = Duration::from_micros(100);
+
+/// Whether this thread is running a host function of a stream.
+#[inline]
+pub(crate) fn in_callback() -> bool {
+    // A thread whose thread-locals are destroyed is exiting, which the driver's callback thread
+    // does not do while it runs a host function.
+    IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Marks this thread as the driver's callback thread for as long as the value lives.
+pub(crate) struct CallbackScope(());
+
+impl CallbackScope {
+    pub(crate) fn enter() -> Self {
+        let _ = IN_CALLBACK.try_with(|flag| flag.set(true));
+        Self(())
+    }
+}
+
+impl Drop for CallbackScope {
+    fn drop(&mut self) {
+        let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
+    }
+}
 
 /// Initialises the driver once, and refuses if CUDA cannot be called at all.
 ///
@@ -81,6 +116,12 @@ fn start() -> Result<()> {
     }
     hooks::watch_exit();
     Ok(())
+}
+
+/// Whether the driver is permanently unreachable: the process exits, or is a fork's child.
+#[inline]
+pub(crate) fn is_gone() -> bool {
+    matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
 }
 
 /// Refuses an operation that needs no driver call if the driver [is gone](is_gone).

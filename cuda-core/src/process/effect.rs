@@ -18,30 +18,6 @@ use cuda_sys::CUresult;
 use crate::error::{Error, Result, check};
 use crate::util::from;
 
-/// The calls of this crate whose reference has that note and whose effect can be undone, or matters
-/// for their arguments, except enqueues and releases. A failed allocation returns no address that
-/// could be freed. For any other call, an error is taken to mean that the call had no effect.
-const REPORTS_EARLIER_WORK: [&str; 18] = [
-    "cuCtxCreate",
-    "cuCtxPushCurrent",
-    "cuCtxSetCurrent",
-    "cuDevicePrimaryCtxReset",
-    "cuGraphAddChildGraphNode",
-    "cuGraphAddNode",
-    "cuGraphExecKernelNodeSetParams",
-    "cuGraphExecMemcpyNodeSetParams",
-    "cuGraphExecMemsetNodeSetParams",
-    "cuGraphExecUpdate",
-    "cuImportExternalMemory",
-    "cuImportExternalSemaphore",
-    "cuMemHostRegister",
-    "cuMemMap",
-    "cuMemUnmap",
-    "cuStreamBeginCapture",
-    "cuStreamBeginCaptureToGraph",
-    "cuThreadExchangeStreamCaptureMode",
-];
-
 /// What the error of a call means for the call.
 #[derive(Debug)]
 pub(crate) enum Failed {
@@ -67,19 +43,17 @@ from! {
     };
 }
 
-/// The result of a call that changes something.
+/// The result of a call whose reference has that note and whose effect can be undone, or matters for its
+/// arguments, except enqueues and releases. A failed allocation returns no address that could be freed. For
+/// any other call, an error is taken to mean that the call had no effect: it goes through [`check`].
 #[inline]
 pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
-    check(op, code).map_err(|error| classify(op, code, error))
+    check(op, code).map_err(|error| classify(code, error))
 }
 
 #[cold]
-fn classify(op: &'static str, code: CUresult, error: Error) -> Failed {
-    if is_refusal(code) || !REPORTS_EARLIER_WORK.contains(&op) {
-        Failed::Refused(error)
-    } else {
-        Failed::Unknown(error)
-    }
+fn classify(code: CUresult, error: Error) -> Failed {
+    if is_refusal(code) { Failed::Refused(error) } else { Failed::Unknown(error) }
 }
 
 /// Whether this code is documented as the refusal of a call, which has no effect then, and never as the
@@ -138,15 +112,7 @@ mod tests {
         }
         let unknown = attempt("cuMemMap", cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS);
         assert!(matches!(unknown, Err(Failed::Unknown(_))), "{unknown:?}");
-        // A call that is not in the list.
-        let refused = attempt("cuMemAddressReserve", cuda_sys::CUDA_ERROR_UNKNOWN);
-        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
         assert!(attempt("cuMemMap", cuda_sys::CUDA_SUCCESS).is_ok());
-    }
-
-    #[test]
-    fn the_list_is_sorted() {
-        assert!(REPORTS_EARLIER_WORK.is_sorted());
     }
 
     #[test]

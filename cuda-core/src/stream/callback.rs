@@ -12,7 +12,7 @@ use crate::process::{Contained, contain, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{GraphTraits, KeptAlive};
+use crate::timeline::recording::GraphTraits;
 use crate::types::Resource;
 use crate::util::lock;
 
@@ -97,9 +97,7 @@ impl<K: StreamKind> Stream<K> {
 }
 
 /// A function that a graph calls at each launch.
-struct SharedFunction(Contained<Box<dyn Fn() + Send + Sync>>);
-
-impl KeptAlive for SharedFunction {}
+type SharedFunction = Contained<Box<dyn Fn() + Send + Sync>>;
 
 /// # Functions of the host
 impl<K: StreamKind> Stream<K> {
@@ -144,7 +142,7 @@ impl<K: StreamKind> Stream<K> {
             return self.launch_host_func_with(f, touches);
         };
         let bound = self.core().bind_work(op)?;
-        let function = Arc::new(SharedFunction(Contained::new(f)));
+        let function = Arc::new(SharedFunction::new(f));
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
         recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
@@ -159,7 +157,7 @@ unsafe extern "C" fn run_each(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: points to the function that the graph keeps, see `Stream::launch_host_func_each`.
     let function = unsafe { &*data.cast::<SharedFunction>() };
-    contain_panic(&*function.0);
+    contain_panic(&**function);
     drop(scope);
 }
 

@@ -29,11 +29,6 @@ impl Pocket for Streams {
 
 /// # Waiting
 impl Context {
-    #[inline]
-    pub(crate) fn timelines(&self) -> &Timelines {
-        self.streams_pocket()
-    }
-
     /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
     /// is then known to be complete, as after [`Stream::synchronize`](crate::Stream::synchronize)
     /// of each.

@@ -8,7 +8,6 @@ mod inline_vec;
 pub(crate) mod library;
 mod on_drop;
 mod pocket;
-pub(crate) mod process_state;
 pub(crate) mod raw_enum;
 pub(crate) mod sent_bytes;
 pub(crate) mod size_class;

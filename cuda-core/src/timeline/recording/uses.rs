@@ -9,7 +9,7 @@ use cuda_sys::CUgraph;
 use super::{CopiesBetween, Node};
 use crate::context::{Context, Crossing};
 use crate::error::Result;
-use crate::process::{Handle, deferred};
+use crate::process::{Contained, Handle, deferred};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
     Access, Bytes, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
@@ -182,6 +182,9 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
 
 /// Nodes are of the context of the stream that they were captured on.
 impl KeptAlive for Context {}
+
+/// What other code gave: the owner of what it uses, or a function that each launch calls.
+impl<T: Send + Sync> KeptAlive for Contained<T> {}
 
 /// What is known of an operation.
 #[derive(Clone)]
