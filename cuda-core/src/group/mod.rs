@@ -74,9 +74,9 @@ pub use whole::{Whole, WholeMut};
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// For each member one, for all copies that it sends; its own, if that is captured. Measured on H200s: several per member, so that
-    /// it sends to several others at once, are no faster, and copying on the receiver's stream is
-    /// slower.
+    /// For each member one, for all copies that it sends; its own, if that is captured. Measured on H200s:
+    /// several per member, so that it sends to several others at once, are no faster, and copying on the
+    /// receiver's stream is slower.
     lanes: Box<[Stream]>,
     /// The communicator of the members, once it was used.
     ranks: Mutex<Option<Arc<Ranks>>>,
