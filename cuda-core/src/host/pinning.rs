@@ -1,16 +1,15 @@
 //! Pinning existing host memory, and unpinning it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
 
 use cuda_sys::symbol as cu;
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::{HostAddress, RegisterFlags};
 use crate::memory::is_pinned;
 use crate::process::{Failed, FailedRelease, attempt};
-use crate::util::lock;
+use crate::util::{OnDrop, lock};
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
 
@@ -25,33 +24,26 @@ pub(crate) fn pin(
         return context.live().map(drop);
     }
     let _scope = context.enter_relaxed()?;
-    let attempts = Attempts::join(address);
-    if matches!(asked_again(address), Ok(false)) {
-        attempts.was_free.store(true, Ordering::Relaxed);
-    }
+    let taken = cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    let _alone = begin(address).ok_or(Error::Driver { op: REGISTER, code: taken })?;
+    let was_free = matches!(asked_again(address), Ok(false));
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
     let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.bits()) };
-    let Err(failed) = attempt(REGISTER, code) else {
-        attempts.any_done.store(true, Ordering::Relaxed);
-        return Ok(());
-    };
-    // Asked before it leaves: an attempt that begins after that is no part of the answer.
+    let Err(failed) = attempt(REGISTER, code) else { return Ok(()) };
     let is_registered = || matches!(asked_again(address), Ok(true));
-    if matches!(failed, Failed::Unknown(_)) && is_registered() {
-        attempts.left_one.store(true, Ordering::Relaxed);
-    }
+    let left_one = was_free && matches!(failed, Failed::Unknown(_)) && is_registered();
     let error = failed.into();
-    if !attempts.last_leaves_one() {
+    if !left_one {
         return Err(error);
     }
-    // SAFETY: it ends the registration that begins at the address, if there is one. A failed attempt left
-    // it behind: there was none before, none of those that overlapped in time succeeded, and one that
-    // begins now is refused. Other libraries do not register the memory, by the promise of `StableHost`.
+    // SAFETY: it ends the registration that begins at the address, if there is one. The failed call left
+    // it behind: there was none before, and no other owner registers the same elements meanwhile. Other
+    // libraries do not register the memory, by the promise of `StableHost`.
     let undone = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-    // Then it is neighbouring memory whose registration pins the address, too.
+    // Then a registration of neighbouring memory pins the address.
     let is_neighbour = undone == cuda_sys::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    // What cannot be undone is what was asked for; the error was that of earlier work.
+    // A registration that cannot be ended is what the caller asked for; the error was that of earlier work.
     let stays = undone != cuda_sys::CUDA_SUCCESS && is_registered();
     if stays && !is_neighbour { Ok(()) } else { Err(error) }
 }
@@ -73,69 +65,18 @@ pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<()
     })
 }
 
-/// The registrations in progress that begin at one address: usually one, several if there are several
-/// owners of the same elements. The driver tells registrations apart by that address. None waits for
-/// another, since the driver may wait for a device, and the device for what another thread does next.
-struct Attempts {
-    address: HostAddress,
-    /// The memory was not pinned at some time since the first of them began.
-    was_free: AtomicBool,
-    /// One has succeeded.
-    any_done: AtomicBool,
-    /// One has failed, and may have registered the memory all the same: it was pinned then.
-    left_one: AtomicBool,
-}
+/// Where registrations in progress begin.
+static UNDER_WAY: Mutex<Vec<HostAddress>> = Mutex::new(Vec::new());
 
-static UNDER_WAY: Mutex<Vec<Weak<Attempts>>> = Mutex::new(Vec::new());
-
-impl Attempts {
-    /// Those that begin at the address, with one more.
-    fn join(address: HostAddress) -> Arc<Self> {
-        let mut under_way = lock(&UNDER_WAY);
-        under_way.retain(|attempts| attempts.strong_count() > 0);
-        let mut known = under_way.iter().filter_map(Weak::upgrade);
-        if let Some(attempts) = known.find(|other| other.address == address) {
-            return attempts;
-        }
-        let [was_free, any_done, left_one] = [const { AtomicBool::new(false) }; 3];
-        let new = Arc::new(Self { address, was_free, any_done, left_one });
-        under_way.push(Arc::downgrade(&new));
-        new
+/// Begins a registration at the address, until the result is dropped; [`None`] if there is one already. There
+/// may be several owners of the same elements, and the driver tells registrations apart by that address: after
+/// a call that failed, nothing would say which of two calls had registered the memory. None waits for the
+/// other, since the driver may wait for a device, and the device for what another thread does next.
+fn begin(address: HostAddress) -> Option<OnDrop<impl FnOnce()>> {
+    let mut under_way = lock(&UNDER_WAY);
+    if under_way.contains(&address) {
+        return None;
     }
-
-    /// Takes one away. Whether it was the last, and a registration at the address can only be one that
-    /// a failed attempt left behind.
-    fn last_leaves_one(self: Arc<Self>) -> bool {
-        // Under the lock, where nothing but attempts counts as one.
-        let _under_way = lock(&UNDER_WAY);
-        Arc::into_inner(self).is_some_and(|Self { was_free, any_done, left_one, .. }| {
-            was_free.into_inner() && left_one.into_inner() && !any_done.into_inner()
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ptr::NonNull;
-
-    use super::*;
-
-    #[test]
-    fn registrations_of_the_same_memory_know_of_each_other() {
-        let at = |address: usize| {
-            let address = std::ptr::without_provenance_mut::<u8>(address);
-            HostAddress(NonNull::new(address).expect("not null"))
-        };
-        let [first, neighbour, second] = [at(8), at(9), at(8)].map(Attempts::join);
-        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &neighbour));
-        for attempts in [&first, &neighbour] {
-            attempts.was_free.store(true, Ordering::Relaxed);
-            attempts.left_one.store(true, Ordering::Relaxed);
-        }
-        neighbour.any_done.store(true, Ordering::Relaxed);
-        assert!(!neighbour.last_leaves_one(), "it may be the one that succeeded");
-        assert!(!first.last_leaves_one(), "the other one is there");
-        assert!(second.last_leaves_one());
-        assert!(!Attempts::join(at(8)).last_leaves_one(), "they are over");
-    }
+    under_way.push(address);
+    Some(OnDrop::new(move || lock(&UNDER_WAY).retain(|other| *other != address)))
 }

@@ -51,27 +51,29 @@ fn s10_a_vector_comes_back_unregistered_beside_a_neighbour() {
     });
 }
 
-/// Of two owners of the same elements, the one whose call returns last ends the registration that the
-/// other's call left behind.
+/// Another owner of the same elements is refused while a call is in progress: the registration that a failed
+/// call left behind is its own, and is ended.
 #[test]
-fn s10_the_last_of_two_owners_undoes_what_both_failed_to_do() {
+fn s10_one_owner_of_the_same_elements_at_a_time() {
     clean(|session| {
         let shared: Arc<[u8]> = vec![7; 64].into();
         let late = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemHostRegister_v2");
         let (other, held) = (shared.clone(), session.hold("cuMemHostRegister_v2"));
-        let second = thread::scope(|scope| {
-            let refused = scope.spawn(move || registered(other).map(drop));
+        let (first, second) = thread::scope(|scope| {
+            let failing = scope.spawn(move || {
+                session.inject(late.takes_effect().on_this_thread());
+                registered(other).map(drop)
+            });
             held.await_call();
-            session.inject(late.takes_effect().on_this_thread());
-            let first = registered(shared.clone()).map(drop);
-            assert_eq!(first.unwrap_err().code(), Some(cuda_sys::CUDA_ERROR_LAUNCH_FAILED));
+            let second = registered(shared.clone()).map(drop);
             drop(held);
-            refused.join().expect("no panic").unwrap_err()
+            (failing.join().expect("no panic"), second)
         });
         let taken = cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-        assert_eq!(second.code(), Some(taken));
+        assert_eq!(second.unwrap_err().code(), Some(taken));
+        assert_eq!(first.unwrap_err().code(), Some(cuda_sys::CUDA_ERROR_LAUNCH_FAILED));
         assert!(!is_pinned(shared.as_ptr())?);
-        Ok(())
+        registered(shared).map(drop)
     });
 }
 
