@@ -1,60 +1,62 @@
-//! Values that wait for work of other streams.
+//! Freed blocks that wait for work of other streams.
 
+use super::heap::PendingBlock;
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::util::{Tree, Turns};
 
-/// Values that wait for marks, each filed under the stream of its first mark that is not known to
-/// be reached. No call looks at a value before that stream has reached that mark.
-pub(super) struct Awaiting<T> {
-    lines: Turns<Line<T>>,
+/// Blocks that wait for marks, each filed under the stream of its first mark that is not known to
+/// be reached. No call looks at a block before that stream has reached that mark.
+#[derive(Default)]
+pub(super) struct Awaiting {
+    lines: Turns<Line>,
     /// Position from which `next_asked` continues.
     asked: u64,
     entered: u64,
 }
 
-/// The values that wait for one stream, ordered by the point they wait for, then by arrival.
-type Line<T> = Tree<(u64, u64), (T, Fences)>;
+/// The blocks that wait for one stream, ordered by the point they wait for, then by arrival.
+type Line = Tree<(u64, u64), (PendingBlock, Fences)>;
 
-/// Where a value is filed.
+/// Where a block is filed.
 pub(super) type AwaitingKey = (u64, (u64, u64));
 
-impl<T> Awaiting<T> {
-    pub(super) fn enter(&mut self, value: T, fences: Fences) {
+impl Awaiting {
+    pub(super) fn enter(&mut self, block: PendingBlock, fences: Fences) {
         let mark = fences.first_unknown();
         let (stream, seq) = mark.map_or((0, 0), |mark| (mark.timeline.id(), mark.seq));
         self.entered += 1;
         let line = self.lines.get_or_insert_with(stream, Tree::new);
-        line.insert((seq, self.entered), (value, fences));
+        line.insert((seq, self.entered), (block, fences));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (AwaitingKey, &T, &Fences)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (AwaitingKey, &PendingBlock, &Fences)> {
         let lines = self.lines.iter();
         lines.flat_map(|(stream, line)| {
-            let values = line.iter();
-            values.map(move |(at, (value, fences))| ((stream, at), value, fences))
+            let blocks = line.iter();
+            blocks.map(move |(at, (block, fences))| ((stream, at), block, fences))
         })
     }
 
-    pub(super) fn remove(&mut self, (stream, at): AwaitingKey) -> Option<(T, Fences)> {
+    pub(super) fn remove(&mut self, (stream, at): AwaitingKey) -> Option<(PendingBlock, Fences)> {
         let line = self.lines.get_mut(stream)?;
-        let value = line.remove(at);
+        let block = line.remove(at);
         if line.is_empty() {
             self.lines.remove(stream);
         }
-        value
+        block
     }
 
-    /// Removes and returns the values whose marks are all known to be reached, among those filed
+    /// Removes and returns the blocks whose marks are all known to be reached, among those filed
     /// under `streams`.
-    pub(super) fn take_reached(&mut self, streams: &[u64]) -> Vec<(T, Fences)> {
+    pub(super) fn take_reached(&mut self, streams: &[u64]) -> Vec<(PendingBlock, Fences)> {
         let mut reached = Vec::new();
         for stream in streams {
-            while let Some((value, fences)) = self.pop_reached(*stream) {
+            while let Some((block, fences)) = self.pop_reached(*stream) {
                 if fences.are_known_reached() {
-                    reached.push((value, fences));
+                    reached.push((block, fences));
                 } else {
-                    self.enter(value, fences);
+                    self.enter(block, fences);
                 }
             }
         }
@@ -66,8 +68,8 @@ impl<T> Awaiting<T> {
         self.lines.in_turn(most)
     }
 
-    /// The first value filed under `stream`, if that stream is known to have reached its point.
-    fn pop_reached(&mut self, stream: u64) -> Option<(T, Fences)> {
+    /// The first block filed under `stream`, if that stream is known to have reached its point.
+    fn pop_reached(&mut self, stream: u64) -> Option<(PendingBlock, Fences)> {
         let (at, (_, fences)) = self.lines.get(stream)?.first()?;
         let waits = |mark: &Mark| mark.timeline.id() == stream;
         if fences.first_unknown().is_some_and(waits) { None } else { self.remove((stream, at)) }
@@ -83,17 +85,5 @@ impl<T> Awaiting<T> {
             fences.first_unknown().cloned()
         };
         streams.iter().filter_map(first).collect()
-    }
-
-    /// All values, reached or not.
-    pub(super) fn into_values(mut self) -> Vec<(T, Fences)> {
-        let lines = std::mem::take(&mut *self.lines).into_values();
-        lines.flat_map(Tree::into_values).collect()
-    }
-}
-
-impl<T> Default for Awaiting<T> {
-    fn default() -> Self {
-        Self { lines: Turns::new(), asked: 0, entered: 0 }
     }
 }

@@ -1,15 +1,14 @@
 //! A stream's free blocks of one pool, by size.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::awaiting::Awaiting;
 use super::segments::CacheBlockState;
 use super::{Heap, Home, class};
 use crate::timeline::Mark;
-use crate::timeline::ledger::Fences;
 use crate::types::PoolUsage;
 
 /// A stream's free blocks of one pool.
@@ -17,9 +16,7 @@ use crate::types::PoolUsage;
 pub(super) struct Bins {
     /// Blocks that the stream may reuse at once, indexed by [`class::bin`].
     bins: Vec<Vec<Cached>>,
-    /// Blocks that other streams may still use.
-    pub(super) pending: Awaiting<Cached>,
-    /// What is allocated, and pending, of this stream's blocks; [`Bins::usage`] adds the rest.
+    /// What is allocated of this stream's blocks; [`Bins::usage`] adds the rest.
     pub(super) counts: PoolUsage,
 }
 
@@ -54,12 +51,8 @@ impl Cached {
     }
 }
 
-/// Blocks that were taken out of a stream cache.
-#[derive(Default)]
-pub(super) struct Contents {
-    pub(super) bins: Vec<Vec<Cached>>,
-    pub(super) pending: Vec<(Cached, Fences)>,
-}
+/// Blocks that were taken out of a stream's bins.
+pub(super) type Contents = Vec<Vec<Cached>>;
 
 impl Bins {
     /// A block for a request of `needed` bytes (already rounded).
@@ -127,54 +120,26 @@ impl Bins {
         older
     }
 
-    /// Keeps a block that other streams may still use.
-    pub(super) fn put_behind(&mut self, block: Cached, fences: Fences) {
-        self.counts.pending += block.home.bytes;
-        self.pending.enter(block, fences);
-    }
-
-    /// The counters, and the blocks that the stream may use at once: summed on demand, so that a hit
-    /// does not pay for a counter.
+    /// The counters, and the blocks: summed on demand, so that a hit does not pay for a counter.
     pub(super) fn usage(&self) -> PoolUsage {
         let free = || self.bins.iter().flatten().map(|block| block.home.bytes);
         PoolUsage { free: free().sum(), largest_free: free().max().unwrap_or(0), ..self.counts }
     }
 
-    /// Adds the free and the pending blocks to `kept`, by address.
+    /// Adds the blocks to `kept`, by address.
     pub(super) fn list(&self, kept: &mut HashMap<CUdeviceptr, CacheBlockState>) {
-        let free = self.bins.iter().flatten().map(|block| (block.address, CacheBlockState::Free));
-        let pending = self.pending.iter();
-        let pending = pending.map(|(_, block, _)| (block.address, CacheBlockState::Pending));
-        kept.extend(free.chain(pending));
-    }
-
-    /// Removes pending blocks that other streams are known to have finished with, looking at no
-    /// more than `streams` streams.
-    pub(super) fn take_reached(&mut self, streams: usize) -> Contents {
-        let streams = self.pending.in_turn(streams);
-        self.take_reached_of(&streams)
-    }
-
-    /// [`take_reached`](Self::take_reached) for the given streams.
-    pub(super) fn take_reached_of(&mut self, streams: &[u64]) -> Contents {
-        let pending = self.pending.take_reached(streams);
-        self.counts.pending -= pending.iter().map(|(block, _)| block.home.bytes).sum::<usize>();
-        Contents { bins: Vec::new(), pending }
+        let blocks = self.bins.iter().flatten();
+        kept.extend(blocks.map(|block| (block.address, CacheBlockState::Free)));
     }
 
     /// Removes all blocks.
     pub(super) fn take_all(&mut self) -> Contents {
-        self.counts.pending = 0;
-        Contents {
-            bins: std::mem::take(&mut self.bins),
-            pending: std::mem::take(&mut self.pending).into_values(),
-        }
+        mem::take(&mut self.bins)
     }
 
-    /// Removes the free blocks of at least the size class of `needed`.
+    /// Removes the blocks of at least the size class of `needed`.
     pub(super) fn take_from(&mut self, needed: usize) -> Contents {
         let first = class::bin(needed).min(self.bins.len());
-        let bins: Vec<_> = self.bins[first..].iter_mut().map(std::mem::take).collect();
-        Contents { bins, pending: Vec::new() }
+        self.bins[first..].iter_mut().map(mem::take).collect()
     }
 }

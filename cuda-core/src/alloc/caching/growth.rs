@@ -79,7 +79,6 @@ impl Request<'_> {
             let moving = self.heap.begin_move();
             for other in self.heap.served_in_turn(LOOKED_AT) {
                 self.heap.collect(&other, |bins| bins.take_from(self.bytes));
-                self.heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
             }
             drop(moving);
             if let Some(taken) = self.heap.find(self.core, self.bytes, LOOKED_AT) {
@@ -93,9 +92,7 @@ impl Request<'_> {
     /// A block from memory that was freed while other streams used it, if the driver reports that
     /// they have finished. Two driver calls for each stream queried.
     fn take_finished(&self) -> Option<TakenRange> {
-        let mut awaited =
-            self.core.stream_cache.with(self.heap, |bins| bins.pending.next_asked(ASKED));
-        awaited.extend(self.heap.with(|state| state.pending.next_asked(ASKED)));
+        let awaited = self.heap.with(|state| state.pending.next_asked(ASKED));
         if awaited.is_empty() {
             return None;
         }
@@ -103,7 +100,6 @@ impl Request<'_> {
             let _ = mark.timeline.query(mark.seq);
         }
         let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
-        self.heap.collect(self.core, |bins| bins.take_reached_of(&streams));
         self.heap.with(|state| state.reclaim_of(&streams));
         self.heap.take(self.core, self.bytes)
     }

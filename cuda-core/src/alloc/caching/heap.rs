@@ -47,8 +47,8 @@ thread_local! {
 #[derive(Default)]
 pub(super) struct HeapState {
     pub(super) space: Space,
-    /// Blocks of streams without handles that other streams may still use.
-    pub(super) pending: Awaiting<PendingBlock>,
+    /// Blocks that other streams may still use.
+    pub(super) pending: Awaiting,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     /// The number of threads with memory in hand that others do not find: threads that allocate a
@@ -203,12 +203,8 @@ impl Heap {
     pub(super) fn take_back(&self, contents: Contents, rest: Rest) {
         // Dropped last, where no lock is held.
         let mut gone = Vec::new();
-        let Contents { bins, pending } = contents;
-        let free = bins.into_iter().flatten().map(|block| block.into_free(&mut gone));
+        let free = contents.into_iter().flatten().map(|block| block.into_free(&mut gone));
         let free: Vec<_> = free.collect();
-        let pending =
-            pending.into_iter().map(|(block, fences)| (block.into_free(&mut gone), fences));
-        let pending: Vec<_> = pending.collect();
         if gone.is_empty() {
             return;
         }
@@ -216,15 +212,6 @@ impl Heap {
             state.moves += 1;
             for (address, mark) in free {
                 state.space.give_beside(address, Some(mark), rest);
-            }
-            state.reclaim(LOOKED_AT);
-            for ((address, home), fences) in pending {
-                if fences.are_known_reached() {
-                    state.space.give_beside(address, Some(home), rest);
-                    state.spent.push(fences);
-                } else {
-                    state.keep_pending(address, home, fences);
-                }
             }
         });
         drop(gone);
@@ -242,6 +229,18 @@ impl Heap {
             let space = &mut state.space;
             space.give_beside(block.address, Some(block.mark), rest);
         });
+    }
+
+    /// Keeps a block that other streams may still use, up to the points in `fences`.
+    pub(super) fn put_behind(block: Cached, fences: Fences) {
+        let Some(heap) = block.heap().cloned() else { return };
+        let Cached { address, mark, home } = block;
+        heap.with(|state| {
+            state.moves += 1;
+            state.keep_pending(address, mark, fences);
+        });
+        // Not under the lock: this may destroy a stream.
+        drop(home);
     }
 
     /// Takes back a block that this heap itself, and no stream cache, counts.

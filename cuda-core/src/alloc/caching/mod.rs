@@ -100,7 +100,7 @@ pub(crate) fn allocate(
 ) -> Result<Block<DeviceMemory>> {
     let needed = class::rounded(requested);
     let heap = &pool.serve(core);
-    heap.collect(core, |bins| bins.take_reached(heap::LOOKED_AT));
+    heap.with(|state| state.reclaim(heap::LOOKED_AT));
     if SegmentKind::of(needed) == SegmentKind::Large {
         // Joined in the heap, the blocks of the bins may fit better than a range that would have to
         // be cut.

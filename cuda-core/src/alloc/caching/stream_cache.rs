@@ -163,15 +163,12 @@ impl StreamCache {
         }
     }
 
-    /// Takes back a block that other streams may still use.
+    /// Takes back a block that other streams may still use, up to the points in `fences`.
     #[cold]
     pub(super) fn put_behind(block: Cached, fences: Fences) {
-        let home = Arc::clone(&block.home.core);
-        let Some(heap) = block.heap().cloned() else { return };
-        let refused = home.stream_cache.lock().put_behind(block, fences);
-        if let Some(contents) = refused {
-            heap.take_back(contents, Rest::Stays);
-        }
+        // Counted where it was allocated, and kept where all streams find it.
+        let _ = block.home.core.stream_cache.lock().accept(&block);
+        Heap::put_behind(block, fences);
     }
 }
 
@@ -213,15 +210,6 @@ impl CachedBlocks {
             Some(bins) => bins.put(block),
             None => Some(block),
         }
-    }
-
-    /// [`CachedBlocks::put`] of a block that other streams may still use.
-    fn put_behind(&mut self, block: Cached, fences: Fences) -> Option<Contents> {
-        let Some(bins) = self.accept(&block) else {
-            return Some(Contents { bins: Vec::new(), pending: vec![(block, fences)] });
-        };
-        bins.put_behind(block, fences);
-        None
     }
 }
 
