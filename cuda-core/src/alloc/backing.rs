@@ -70,8 +70,9 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         false
     }
 
-    /// The point of a timeline, by its id, up to which other code orders its own work before it frees
-    /// the memory: only later work has to be waited for.
+    /// The id of a timeline, and a point of it. The code that the memory is from waits for the work up to that
+    /// point before it frees the memory, so that this crate waits only for later work, and for that of other
+    /// timelines.
     fn given_at(&self) -> Option<(u64, u64)> {
         None
     }

@@ -61,14 +61,14 @@ pub struct GraphExec {
     pub(super) updated: Vec<SharedGraph>,
     /// The nodes that were changed since, by their addresses.
     pub(super) changed: Tree<usize, ChangedNode>,
-    /// In the ledgers of the memory, for as long as this value exists.
+    /// The point of the last launch, to which the ledgers of the memory refer while this value exists.
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
     /// Earlier uploads, and launches before one on another stream that failed: CUDA orders the next launch
     /// behind them, too.
     earlier: Fences,
-    /// Some of the memory must be lent to each launch, perhaps.
+    /// Whether some of the memory may have to be lent to each launch.
     pub(super) is_lent: bool,
 }
 

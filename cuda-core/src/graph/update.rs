@@ -44,8 +44,9 @@ impl GraphExec {
     /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;
     /// * has operations of [NCCL](crate::nccl), and the former graph has none;
     /// * copies between devices between which access was [revoked](crate::Context::disable_peer_access);
-    /// * copies from a context to another device, unless the graph that this was instantiated from does so,
-    ///   too, and all its copies from this context are to the same context, and of such memory.
+    /// * copies from a context to another device, unless the graph that this was instantiated from copies from
+    ///   that context, too, and each of its copies from there goes to the same context and is between the same
+    ///   kinds of memory, of contexts or of pools.
     ///
     /// For what the graph needs, those of [`Graph::instantiate`]. The driver's.
     ///

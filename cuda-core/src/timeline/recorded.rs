@@ -107,8 +107,9 @@ impl Timeline {
         Ok(Some(recorded))
     }
 
-    /// Whether events have completed without the host having asked: between barriers none is replaced, so
-    /// the list grows. Asks about three of them, and again when the remaining list has doubled.
+    /// Queries three of the listed events, the last, the middle and the first, and returns whether one of them
+    /// has completed. Between barriers no event is replaced, so the list grows. Does nothing until the list is
+    /// twice as long as what the last query left.
     fn ask_which_completed(&self) -> bool {
         let listed = {
             let events = lock(&self.events);

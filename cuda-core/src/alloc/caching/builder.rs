@@ -79,8 +79,8 @@ impl CachingPoolBuilder {
 
     /// Sets the allocator that segments come from; `cuMemAlloc` by default.
     ///
-    /// Threads that find no memory in the pool wait while another thread calls it. So the allocator may
-    /// allocate from the pool itself, but must not wait for another thread that does.
+    /// While one thread calls this allocator, other threads that find no free memory in the pool wait for
+    /// that call. So the allocator may allocate from the pool, but must not wait for another thread that does.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool};

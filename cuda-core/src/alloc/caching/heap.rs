@@ -51,10 +51,10 @@ pub(super) struct HeapState {
     pub(super) pending: Awaiting,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
-    /// The number of threads with memory in hand that others do not find: threads that allocate a
-    /// segment, give one back, or empty stream caches.
+    /// The number of threads that move memory which other threads cannot find meanwhile: they allocate or
+    /// free a segment, or empty stream caches.
     moving: usize,
-    /// How often such memory came or went.
+    /// How many moves have changed what the heap holds.
     pub(super) moves: u64,
     /// Counters of blocks that no stream cache counts, the totals of dropped stream caches, and the
     /// most that was reserved.

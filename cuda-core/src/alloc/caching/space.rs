@@ -77,8 +77,9 @@ enum RangeState {
 pub(super) enum Rest {
     /// They join it, so that its stream finds them in one piece.
     Joins,
-    /// They stay apart, usable by all streams. A stream without handles has no use for them, and
-    /// each of its ranges with pending work would take the rest of a segment out of reach.
+    /// They stay apart, usable by all streams. For ranges of a stream without handles, which allocates no
+    /// more: if such a range joined an idle one, other streams could not use the whole before this stream's
+    /// pending work is done.
     Stays,
 }
 

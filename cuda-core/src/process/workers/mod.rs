@@ -1,4 +1,4 @@
-//! Threads that help the caller with host work: copying and touching memory.
+//! Threads that help the caller to copy memory of the host.
 //!
 //! [`with_help`] lends a [`Work`] to helper threads for one call, and returns when no helper works
 //! on it any more; meanwhile the caller works on the same pieces. The helpers call nothing but

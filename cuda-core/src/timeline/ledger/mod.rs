@@ -65,10 +65,10 @@ pub(crate) const WHOLE: Bytes = 0..1;
 pub(crate) struct Ledger {
     /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`] or [`SHARED`].
     ///
-    /// Changed under the lock, read without: an entry that conflicts with an access was made before
-    /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
-    /// sees a value that counts it. Entries that are added and removed meanwhile concern other
-    /// bytes, or do not conflict.
+    /// Changed under the lock, and read without it: an access that conflicts with the reader's has made its
+    /// entry before the reader got its borrow, and the entry stays until it is superseded. So the reader sees a
+    /// value that counts it. Entries that other threads add or remove meanwhile are of other bytes, or of reads
+    /// beside a read.
     only: AtomicU64,
     /// The first stream that read a part through a shared borrow; [`Ledger::reads_again`] raises
     /// its point without the lock.

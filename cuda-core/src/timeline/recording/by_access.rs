@@ -94,8 +94,8 @@ impl ByAccess {
         let noted = match self.on(bound).noted {
             Noted::None | Noted::After => Noted::None,
             Noted::Before => {
-                // Work that comes after this operation then comes after what it conflicts with, too;
-                // and this operation comes after work that is enqueued already.
+                // Other code may enqueue the noted work only later: depending on this operation, it comes
+                // after what it conflicts with. If it is in the graph already, this operation comes after it.
                 before.extend(&self.look(bound)?);
                 Noted::Before
             }
@@ -168,8 +168,8 @@ impl ByAccess {
         Ok(node)
     }
 
-    /// Notes uses by work that other code enqueues after this call, or has enqueued before it: that
-    /// work comes after what it conflicts with, for all that is noted before it. Work without uses is
+    /// Notes uses by work that other code enqueues after this call, or has enqueued before it. The work is
+    /// made to depend on what conflicts with any of the uses that were noted for it so far. Work without uses is
     /// a barrier, as an operation is. `ended`: all of it is enqueued. Returns the node that what is
     /// captured next depends on, if that is one.
     pub(super) fn note(

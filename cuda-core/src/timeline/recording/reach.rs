@@ -46,10 +46,10 @@ impl KeptAlive for Reached {
 
 /// Copies of a graph from one device to another.
 ///
-/// The driver chooses how a copy goes by the access that there is, and no update changes that: driver 580. A
-/// launch after that access was revoked fails, and the contexts are lost. If access of contexts was given again
-/// meanwhile, the launch fails, crashes the process, or copies something else. Access that is given later does
-/// no harm.
+/// Driver 580 chooses the route of a copy, directly or through the host, by the access between the devices at
+/// that time, and an update of the executable does not change the route. A launch after that access was revoked
+/// fails, and the contexts are lost. If access of contexts was given again meanwhile, the launch fails, crashes
+/// the process, or copies something else. Access that is given later does no harm.
 #[derive(Clone, PartialEq)]
 pub(crate) struct CopiesBetween {
     /// From the first one to the second one, of another device.

@@ -35,8 +35,9 @@ pub(crate) const CHUNK: usize = 1 << 20;
 /// allocates another.
 const MOST: usize = 256 << 20;
 
-/// Other streams than the copy's own that are queried before a new chunk is allocated (`ASKED`), and when
-/// there is no room for one. Of its own: `ASKED_AT_MOST`.
+/// How many streams are queried for a chunk that is no longer used, other than the copy's own: `ASKED` where a
+/// new chunk may be allocated instead, `ASKED_AT_MOST` where not. Of the copy's own chunks, `ASKED_AT_MOST` are
+/// queried in both cases.
 const ASKED: usize = 2;
 const ASKED_AT_MOST: usize = 8;
 

@@ -81,8 +81,8 @@ impl StagingOptions {
 #[derive(Clone, Copy)]
 pub(crate) struct Staging {
     pub(crate) options: StagingOptions,
-    /// Threads that help to fill chunks, each of which one of several devices reads. Two devices read as
-    /// fast as some thirty threads write; more threads, for more devices, write no faster.
+    /// Threads that help to fill the chunks of a scatter, each of which is read by one of several devices.
+    /// Some thirty threads fill chunks as fast as two devices read them; more threads fill them no faster.
     pub(crate) threads_for_parts: usize,
 }
 
