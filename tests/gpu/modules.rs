@@ -1,7 +1,7 @@
 //! Modules: loading, kernels, globals, attributes.
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, Function, Module, ModuleError, Result,
+    BlockSize, Context, ContextFlags, Device, Error, Function, Module, ModuleError, Result,
     jit::{JitCache, JitFallback, JitOptions},
 };
 use support::{gpu_test, hash, kernels, refusal, stall};
@@ -334,18 +334,23 @@ gpu_test! {
         let best = function.block_size(None, 0)?;
         assert!(best.threads >= 32 && best.min_grid >= 1, "{best:?}");
         assert!(function.block_size(Some(64), 0)?.threads <= 64);
-        let mut asked = 0;
-        let shared = |threads: u32| {
-            asked += 1;
-            let refused = Device::count();
-            assert!(matches!(refused, Err(Error::InCallback)), "{refused:?}");
-            threads as usize * 64
+        let resident = |of: BlockSize| -> Result<u32> {
+            Ok(of.threads * fits(&function, of.threads, 0)?)
         };
-        let with = function.block_size_with(None, shared)?;
-        assert!(asked > 0);
-        assert!(with.threads >= 32, "{with:?}");
-        // The driver still works.
-        assert!(Device::count()? > 0);
+        let plain = function.block_size_with(None, |_| 0)?;
+        assert_eq!(resident(plain)?, resident(best)?, "{plain:?}, {best:?}");
+        let mut asked = Vec::new();
+        let shared = |threads: u32| {
+            // It may call the driver, as any code of the caller.
+            assert!(Device::count().is_ok());
+            asked.push(threads);
+            if threads > 256 { usize::MAX >> 1 } else { threads as usize * 64 }
+        };
+        let with = function.block_size_with(Some(500), shared)?;
+        assert!((32..=256).contains(&with.threads) && with.min_grid >= 1, "{with:?}");
+        assert_eq!(asked[..3], [500, 480, 448]);
+        let none = function.block_size_with(None, |_| usize::MAX >> 1);
+        assert!(matches!(none, Err(Error::Invalid { .. })), "{none:?}");
         let room = function.available_dynamic_shared(1, 128)?;
         assert!(room >= 40 << 10, "{room}");
         assert!(function.available_dynamic_shared(4, 128)? <= room);

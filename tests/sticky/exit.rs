@@ -14,7 +14,7 @@ use cuda_core::{
     pinned::{RegisterFlags, StableHost},
 };
 use cuda_sim::{Config, Session};
-use support::{gpu_test, kernels, pattern};
+use support::{gpu_test, pattern};
 
 use support::child;
 
@@ -440,18 +440,4 @@ fn m13_process_exit_while_a_thread_that_waited_drops_an_owner() -> Result<()> {
     go.set(1);
     begun.recv().expect("it is sent");
     leave()
-}
-
-#[test]
-fn m13_process_exit_in_an_occupancy_function() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_in_an_occupancy_function";
-        child::run(&[module_path!(), name].concat(), &[]);
-        return Ok(());
-    }
-    simulated();
-    fill()?;
-    let function = kernels::get(&Device::get(0)?.context()?, "nothing")?;
-    function.block_size_with(None, |_| leave())?;
-    panic!("the closure was not called")
 }

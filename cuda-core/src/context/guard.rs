@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::context::{self, Context, RawContext, current, thread};
+use crate::context::{self, Context, RawContext, current};
 use crate::error::{Error, Result};
 use crate::process::{DeferForeignCode, Handle, driver, drop_hook};
 use crate::types::Resource;
@@ -58,12 +58,6 @@ pub struct Guard {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Ends the scopes of guards that were dropped during the driver call that has just ended, in the
-/// order in which they were dropped.
-pub(crate) fn drop_deferred() {
-    drop(thread::with(|thread| thread.guards.take()));
-}
-
 impl Guard {
     #[inline]
     pub(crate) fn enter(context: &Context) -> Result<Self> {
@@ -106,10 +100,6 @@ impl Guard {
     /// Ends the scope now; dropping reports a failure to the hook of
     /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
-    /// If the driver cannot be called, in the closure of
-    /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that
-    /// call instead, whether the guard is restored or dropped.
-    ///
     /// # Errors
     /// The driver's; [`Error::ContextStack`] if entries that were pushed inside the scope cannot be
     /// removed; [`Error::InCallback`].
@@ -122,15 +112,12 @@ impl Guard {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn restore(mut self) -> Result<()> {
-        if let Err(error) = driver::ensure() {
-            self.restores = driver::in_callback();
-            return Err(error);
-        }
+        self.restores = false;
+        driver::ensure()?;
         self.leave()
     }
 
-    fn leave(&mut self) -> Result<()> {
-        self.restores = false;
+    fn leave(&self) -> Result<()> {
         let now = current::get_again();
         match now {
             Ok(now) if now == self.saved => {
@@ -163,13 +150,6 @@ impl Guard {
         Ok(())
     }
 
-    /// Leaves the rest to [`drop_deferred`].
-    #[cold]
-    fn defer(&mut self) {
-        let later = Self::over(self.saved, self.saved_keep.take(), &self.entered);
-        thread::with(|thread| thread.guards.borrow_mut().push(later));
-    }
-
     /// The saved context, if it needs to be kept alive.
     fn saved_context(&self) -> Option<&Context> {
         if self.saved == self.entered.raw() {
@@ -183,10 +163,6 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.restores || driver::is_gone() {
-            return;
-        }
-        if driver::in_callback() {
-            self.defer();
             return;
         }
         if let Err(error) = self.leave() {

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-use crate::context::{Context, Guard, context_local, current};
+use crate::context::{Context, context_local, current};
 
 /// Each list is borrowed only for moments in which no foreign code runs.
 pub(crate) struct Thread {
@@ -18,9 +18,6 @@ pub(crate) struct Thread {
     /// bottom to its top. An entry may outlast that of the stack, if other code popped it; never
     /// the other way round.
     pub(crate) contexts: RefCell<Vec<Context>>,
-    /// Guards that were dropped in a function of this crate that the driver called on this thread.
-    /// Another thread could not end their scopes.
-    pub(crate) guards: RefCell<Vec<Guard>>,
     /// How often this crate failed to restore what was current.
     pub(crate) strays: Cell<u32>,
     /// The thread is ending: no new values are kept for it. Contexts on its stack still are.
@@ -32,7 +29,6 @@ thread_local! {
         ManuallyDrop::new(Thread {
             values: RefCell::new(Vec::new()),
             contexts: RefCell::new(Vec::new()),
-            guards: RefCell::new(Vec::new()),
             strays: Cell::new(0),
             ended: Cell::new(false),
         })

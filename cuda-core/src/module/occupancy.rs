@@ -1,15 +1,9 @@
 //! Occupancy: how many blocks of a kernel a device holds at once.
 
-use std::cell::Cell;
-use std::ptr;
-
-use cuda_sys::{CUoccupancyB2DSize, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use super::Function;
-use crate::context::guard;
-use crate::error::Result;
-use crate::process::driver::CallbackScope;
-use crate::process::unless_panic;
+use crate::error::{Error, Result};
 
 /// The block size, and the number of blocks, that fill a device with a kernel.
 ///
@@ -31,35 +25,6 @@ pub struct BlockSize {
     pub threads: u32,
     /// The least number of blocks that fills the device.
     pub min_grid: u32,
-}
-
-/// Returns the dynamic shared memory, in bytes, for a block of the given number of threads.
-type SharedOf<'a> = &'a mut dyn FnMut(u32) -> usize;
-
-thread_local! {
-    /// The function that the driver's callback calls during the driver call that this thread is in:
-    /// the driver passes no user data.
-    static ASKED: Cell<*mut SharedOf<'static>> = const { Cell::new(ptr::null_mut()) };
-}
-
-/// More than any block can have, so that the driver gives up on the size.
-const TOO_MUCH: usize = usize::MAX >> 1;
-
-unsafe extern "C" fn ask(threads: i32) -> usize {
-    let asked = ASKED.get();
-    // CUDA does not document that the driver calls back on the thread that called it.
-    if asked.is_null() {
-        return TOO_MUCH;
-    }
-    let scope = CallbackScope::enter();
-    // SAFETY: not null, so set by `block_size_with` around the driver's call, on this thread, to a
-    // function that outlives the call and that no other code uses meanwhile.
-    let function = unsafe { &mut *asked };
-    let threads = u32::try_from(threads).unwrap_or(0);
-    // A panic must not unwind into C.
-    let answer = unless_panic(|| function(threads));
-    drop(scope);
-    answer.unwrap_or(TOO_MUCH)
 }
 
 /// # Occupancy
@@ -138,20 +103,35 @@ impl Function {
     #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     #[doc(alias("suggested_launch_configuration"))]
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
-        // Without a callback all blocks take `dynamic_shared`.
-        self.potential_block_size(None, dynamic_shared, limit)
+        let (kernel, limit, op) =
+            (self.as_raw(), limited(limit), "cuOccupancyMaxPotentialBlockSize");
+        let (min_grid, threads) = self.context().ask(op, (0, 0), |(grid, threads)| {
+            // SAFETY: the call writes two ints, to exclusive borrows; the function is loaded while
+            // `self` is; without a callback all blocks take `dynamic_shared`.
+            unsafe {
+                cu::cuOccupancyMaxPotentialBlockSize(
+                    grid,
+                    threads,
+                    kernel,
+                    None,
+                    dynamic_shared,
+                    limit,
+                )
+            }
+        })?;
+        let [threads, min_grid] = [threads, min_grid].map(|n| u32::try_from(n).unwrap_or(0));
+        Ok(BlockSize { threads, min_grid })
     }
 
     /// [`Function::block_size`] for dynamic shared memory that depends on the number of threads per
     /// block.
     ///
-    /// CUDA cannot be called from `dynamic_shared`: operations of this crate return
-    /// [`Error::InCallback`](crate::Error::InCallback), and a [`Guard`](crate::Guard) that is
-    /// dropped there ends its scope when this call is over. A size for which the closure panics is
-    /// not chosen.
+    /// Tries the multiples of a warp, from the most threads down, until one fills a multiprocessor:
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor` for each. Of sizes that fill it equally, it returns the
+    /// largest.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::Invalid`] if the device holds no block of any size with that much shared memory; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -160,47 +140,35 @@ impl Function {
     /// let best = kernel.block_size_with(None, |threads| threads as usize * size_of::<f32>())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
+    #[doc(alias("cudaOccupancyMaxPotentialBlockSizeVariableSMem"))]
     pub fn block_size_with(
         &self,
         limit: Option<u32>,
         mut dynamic_shared: impl FnMut(u32) -> usize,
     ) -> Result<BlockSize> {
-        let mut function: SharedOf<'_> = &mut dynamic_shared;
-        // `ask` makes operations inside `dynamic_shared` fail, so calls do not nest; if they did,
-        // the outer function would be restored.
-        let before = ASKED.replace(ptr::from_mut(&mut function).cast());
-        // It has the type that the driver calls, on this thread, before it returns.
-        let found = self.potential_block_size(Some(ask), 0, limit);
-        ASKED.set(before);
-        guard::drop_deferred();
-        found
-    }
-
-    fn potential_block_size(
-        &self,
-        shared_of: CUoccupancyB2DSize,
-        dynamic_shared: usize,
-        limit: Option<u32>,
-    ) -> Result<BlockSize> {
-        let (kernel, limit) = (self.as_raw(), limited(limit));
-        let op = "cuOccupancyMaxPotentialBlockSize";
-        let (min_grid, threads) = self.context().ask(op, (0, 0), |(grid, threads)| {
-            // SAFETY: the call writes two ints, to exclusive borrows; the function is loaded while
-            // `self` is; `shared_of` is none or `ask`, which has the type that the driver calls.
-            unsafe {
-                cu::cuOccupancyMaxPotentialBlockSize(
-                    grid,
-                    threads,
-                    kernel,
-                    shared_of,
-                    dynamic_shared,
-                    limit,
-                )
+        let device = self.context().device().attributes();
+        let (warp, full) = (device.warp_size()?, device.max_threads_per_multiprocessor()?);
+        let most = self.attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+        let most = u32::try_from(most).unwrap_or(0).min(limit.unwrap_or(u32::MAX).max(1));
+        let (mut best, mut resident) = (BlockSize { threads: 0, min_grid: 0 }, 0);
+        for warps in (1..=most.div_ceil(warp)).rev() {
+            let threads = most.min(warps * warp);
+            let blocks = match self.max_active_blocks(threads, dynamic_shared(threads)) {
+                // More shared memory than a block can have.
+                Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => 0,
+                blocks => blocks?,
+            };
+            if blocks * threads > resident {
+                let min_grid = blocks * device.multiprocessor_count()?;
+                (best, resident) = (BlockSize { threads, min_grid }, blocks * threads);
             }
-        })?;
-        let [threads, min_grid] = [threads, min_grid].map(|n| u32::try_from(n).unwrap_or(0));
-        Ok(BlockSize { threads, min_grid })
+            if resident >= full {
+                break;
+            }
+        }
+        let why = "no block of the kernel fits the device, whatever its number of threads";
+        Error::unless(resident > 0, "block_size_with", why)?;
+        Ok(best)
     }
 }
 
@@ -217,12 +185,6 @@ fn int(value: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn on_a_thread_that_asked_for_nothing_no_size_will_do() {
-        // SAFETY: `ask` has no precondition.
-        assert_eq!(unsafe { super::ask(32) }, super::TOO_MUCH);
-    }
-
     #[test]
     fn a_limit_of_no_threads_is_not_no_limit() {
         // To the driver, zero means no limit: a caller's zero must not become that.

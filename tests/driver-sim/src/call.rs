@@ -94,13 +94,13 @@ impl Deref for Call {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.state.as_deref().expect("the lock is released inside `wait` and `call_back` alone")
+        self.state.as_deref().expect("the lock is released inside `wait` alone")
     }
 }
 
 impl DerefMut for Call {
     fn deref_mut(&mut self) -> &mut State {
-        self.state.as_deref_mut().expect("the lock is released inside `wait` and `call_back` alone")
+        self.state.as_deref_mut().expect("the lock is released inside `wait` alone")
     }
 }
 
@@ -418,18 +418,6 @@ impl Call {
         };
         state.host.readmit(arrival);
         self.state = Some(state);
-    }
-
-    /// Calls a function of the program in the middle of this call. The lock is released meanwhile,
-    /// since the function may end the process.
-    pub(crate) fn call_back<R>(&mut self, function: impl FnOnce() -> R) -> R {
-        let arrival = self.host.arrival();
-        drop(self.state.take());
-        let answer = thread::in_callback(function);
-        let mut state = state::lock();
-        state.host.readmit(arrival);
-        self.state = Some(state);
-        answer
     }
 
     /// Returns to the devices what pools cache above their release threshold.

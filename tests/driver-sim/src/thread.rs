@@ -34,14 +34,6 @@ pub(crate) fn mark_callback_thread() {
     RUNS_CALLBACK.with(|mark| mark.set(true));
 }
 
-/// Runs a function of the program that the driver calls during a call of this thread.
-pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
-    let before = RUNS_CALLBACK.replace(true);
-    let answer = function();
-    RUNS_CALLBACK.set(before);
-    answer
-}
-
 /// The calling thread's capture mode.
 pub(crate) fn capture_mode() -> CaptureMode {
     CAPTURE_MODE.with(Cell::get)

@@ -1,15 +1,14 @@
 //! The context that is left current on a thread: S38.
 
-use std::cell::RefCell;
 use std::mem;
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Current, Device, Error, Function, Result};
+use cuda_core::{Context, ContextFlags, Current, Device, Result};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_UNKNOWN};
-use support::{context, kernels};
+use support::context;
 
-use super::{clean, device, leaking, primary};
+use super::{clean, device, leaking};
 
 fn created() -> Result<Context> {
     // Made first, so that it does not reuse the handle of a created context.
@@ -243,44 +242,6 @@ fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
     });
 }
 
-/// Drops a guard in a callback of the driver's while its thread drops its locals.
-struct Last {
-    context: Context,
-    function: Function,
-}
-
-impl Drop for Last {
-    fn drop(&mut self) {
-        let mut held = self.context.enter().ok();
-        let _ = self.function.block_size_with(None, |_| {
-            drop(held.take());
-            0
-        });
-    }
-}
-
-thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
-}
-
-#[test]
-fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
-    let session = support::simulator();
-    let context = primary();
-    let function = kernels::get(&context, "nothing").expect("the kernels are there");
-    let failures = cuda_core::drops::failures();
-    let thread = thread::spawn(move || {
-        // Made first, so that it outlives all other locals of the thread.
-        LAST.with(|last| drop(last.borrow_mut()));
-        drop(Last { context: context.clone(), function: function.clone() });
-        LAST.set(Some(Last { context, function }));
-    });
-    thread.join().expect("it ends");
-    // The second guard, too, was restored after the call during which it was dropped.
-    assert_eq!(cuda_core::drops::failures() - failures, 0);
-    assert_eq!(session.violations(), []);
-}
-
 #[test]
 fn s38_a_thread_that_ends_lets_go() {
     clean(|_| {
@@ -339,37 +300,5 @@ fn s38_what_others_set_inside_does_not_stay() {
         drop(inner);
         assert_eq!(context::current(), context::primary(0));
         outer.restore()
-    });
-}
-
-/// The driver calls the closure in the middle of one of its own calls: the simulated one deadlocks
-/// if the closure calls it.
-#[test]
-fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
-    clean(|_| {
-        let (here, other) = (primary(), Device::get(1)?.context()?);
-        let kernel = kernels::get(&here, "nothing")?;
-        for by_hand in [false, true] {
-            let first = here.enter()?;
-            let second = other.enter()?;
-            let mut held = Some((first, second));
-            kernel.block_size_with(None, |_| {
-                // Also in the wrong order: the last one dropped decides.
-                if let Some((first, second)) = held.take() {
-                    drop(first);
-                    if by_hand {
-                        assert!(matches!(second.restore(), Err(Error::InCallback)));
-                    } else {
-                        drop(second);
-                    }
-                }
-                0
-            })?;
-            let now = Context::current()?;
-            assert_eq!(now.as_ref(), Some(&here), "what the last one saved, by hand: {by_hand}");
-            here.enter()?.restore()?;
-            context::set_current(std::ptr::null_mut());
-        }
-        Ok(())
     });
 }

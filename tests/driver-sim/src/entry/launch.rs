@@ -58,14 +58,12 @@ entries! {
 
     cuOccupancyMaxPotentialBlockSize(min_grid, block, function, shared_of, shared, limit) |call| {
         call.function(function)?;
+        if shared_of.is_some() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let limit = if limit <= 0 { 1024 } else { limit.min(1024) };
         let sizes = (1..=limit).rev().filter(|&size| size == limit || size % 32 == 0);
         let best = sizes.map(|size| {
-            let shared = match shared_of {
-                // SAFETY: the caller passes a function that takes any number of threads.
-                Some(shared_of) => call.call_back(|| unsafe { shared_of(size) }),
-                None => shared,
-            };
             let blocks = resident(size as u64, shared as u64);
             (blocks * size as u64, size, blocks)
         });
