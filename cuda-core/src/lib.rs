@@ -223,7 +223,7 @@ pub use graph::{
     Graph, GraphBuilder, GraphContexts, GraphExec, GraphNode, InnerGraph, LentLaunch, NodeId,
     NodeKind,
 };
-pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
+pub use group::{DeviceGroup, Whole, WholeMut};
 pub use host::{PinnedBuffer, PinnedMemory, PinnedPool, PinnedSlice, PinnedSliceMut, Registered};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};

@@ -19,9 +19,9 @@ use cuda_core::{
     Access, Allocator, CachingPool, Complex32, Complex64, Context, ContextFlags, Current, Device,
     DeviceBuffer, DeviceGroup, DeviceSlice, Dimensions, Error, Event, EventFlags, Extent, Function,
     Graph, GraphExec, GraphNode, Kernel, Library, MemoryInfo, MemoryPool, Module, NodeId, Origin,
-    PeerReport, PerThreadStream, PinnedBuffer, PinnedPool, PitchedBuffer, PointerAttributes,
-    PoolUsage, PrimaryState, Registered, Result, SharedSlice, Signal, Stream, StreamPool, Uuid,
-    Version, WaitValue, bf16, f16,
+    PerThreadStream, PinnedBuffer, PinnedPool, PitchedBuffer, PointerAttributes, PoolUsage,
+    PrimaryState, Registered, Result, SharedSlice, Signal, Stream, StreamPool, Uuid, Version,
+    WaitValue, bf16, f16,
 };
 use support::gpu_test;
 
@@ -36,7 +36,7 @@ macro_rules! are {
 #[test]
 fn data_is_compared_hashed_and_shown() {
     are!(Eq, Hash, Debug, Clone: Access, Counters, SizeMismatch, Current, PrimaryState, CacheBlock,
-        CacheSegment, ManagedAttributes, PointerAttributes, PeerReport, WaitValue<u32>, MemoryInfo,
+        CacheSegment, ManagedAttributes, PointerAttributes, WaitValue<u32>, MemoryInfo,
         PoolUsage, JitOptions, Program, CommunicatorOptions, Reduction<u32>, Consumer, NodeId, Origin,
         ReadOnly<Vec<u8>>, ContextFlags, EventFlags, ArrayFlags, PinnedFlags, RegisterFlags);
     are!(Eq, Hash, Debug, Clone: Allocator, CachingPool, PinnedPool, Module, Library, Kernel, Device,

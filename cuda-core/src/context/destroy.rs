@@ -73,9 +73,9 @@ impl Context {
     }
 }
 
-/// What a `Drop` does with memory that was not released: reports it and, if it was kept, also
-/// leaves its context behind. Work of another context, which could not be proven complete, may use
-/// the memory.
+/// Reports memory that a `Drop` could not release. If the driver still has the memory, its context is kept until the
+/// process ends, too: destroying the context would free the memory, which unfinished work may use, perhaps of
+/// another context.
 pub(crate) fn leave_behind(
     context: &Context,
     what: Resource,

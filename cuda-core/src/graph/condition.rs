@@ -217,8 +217,8 @@ impl Condition {
         let (recording, bound) = bind_captured(stream, ADD, NOT_CAPTURED)?;
         let context = stream.context();
         let add = || self.add(bound.raw(), kind, count);
-        // `begin` holds the lock of the list of conditions, which a drop hook may need. Ends before the
-        // bodies, which are foreign code.
+        // `begin` holds the lock of the list of conditions, which a drop hook may need: hooks run after it. Ends
+        // before `body` is called, which is the caller's code.
         let quiet = DeferForeignCode::begin();
         let begun = self.begin(recording, ADD, add);
         drop(quiet);

@@ -40,7 +40,8 @@ use crate::util::{Tree, debug_by};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct GraphExec {
-    // First, so that what the executable uses outlives it; it keeps that alive itself where its end is deferred.
+    // The first field, so that it is dropped before what it uses. Where its end is deferred, `RawExec` keeps that
+    // alive itself.
     raw: Owned<RawExec>,
     /// The graph that it was made of: the driver knows its operations by the graph's nodes.
     pub(super) graph: SharedGraph,

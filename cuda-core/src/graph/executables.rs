@@ -163,8 +163,8 @@ impl KeptByExec {
     }
 }
 
-/// Called before a graph lets go of what it keeps alive: if it cannot be proven that its last launch
-/// has completed, what does not see to that itself is leaked, and reported.
+/// Called before a graph drops what it keeps alive. If it cannot be proven that its last launch has completed,
+/// owners whose own end does not wait for that launch are leaked, and reported.
 fn let_go<'a>(
     owners: impl Iterator<Item = &'a Arc<dyn KeptAlive>>,
     last: &Mark,

@@ -128,10 +128,10 @@ impl KeptUses {
         known.is_some_and(|known| known.covers(&touch.range, touch.access))
     }
 
-    /// Refuses the call `op`, which makes an executable, or launches or updates one that was made at that
-    /// moment, if what the graph needs was ended all the same: a communicator that was aborted, access that
-    /// was revoked. Access is not revoked while the result lives; a communicator that is aborted after this
-    /// is as if it were aborted after the call.
+    /// Refuses the call `op` if a communicator that the graph uses was aborted, or if access between devices that
+    /// it needs was revoked. `made`: when the executable was instantiated that `op` launches or updates; [`None`]
+    /// where `op` instantiates one. Access is not revoked while the result lives; a communicator may be aborted
+    /// after this, which has the effect of an abort after the call.
     #[inline]
     fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Vec<Crossing>> {
         if !self.traits.has(GraphTraits::MAY_BE_REFUSED) {

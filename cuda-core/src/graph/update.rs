@@ -22,9 +22,9 @@ use crate::util::lock;
 const OP: &str = "cuGraphExecUpdate";
 
 /// # Changing it
-/// The former memory of a changed operation is let go once pending launches are done, unless another
-/// operation uses it; the functions, textures and closures that the graph was made with stay as long as the
-/// executable. Uses that are not known for each operation last until [`update`](Self::update):
+/// The executable drops its reference to the former memory of a changed operation when the pending launches are
+/// done, unless another operation uses it; the functions, textures and closures that the graph was made with stay
+/// as long as the executable. Uses that are not known for each operation last until [`update`](Self::update):
 /// those of other libraries' work, of child graphs, of bodies of a [`Condition`](crate::Condition), of
 /// access to other devices' memory, of an operation of several nodes, such as a fill with values of
 /// eight bytes, and of the operations of the last update's graph. If an executable uses more than 32

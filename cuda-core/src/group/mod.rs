@@ -21,7 +21,6 @@ use crate::stream::Stream;
 use crate::types::Pod;
 
 use exchange::ranges;
-pub use peers::PeerReport;
 pub use whole::{Whole, WholeMut};
 
 /// GPUs that work together: one stream of each, in an order that gives each member its *rank*.
@@ -74,9 +73,9 @@ pub use whole::{Whole, WholeMut};
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// For each member one, for all copies that it sends; its own, if that is captured. Measured on H200s:
-    /// several per member, so that it sends to several others at once, are no faster, and copying on the
-    /// receiver's stream is slower.
+    /// One stream per member, for all copies that it sends; the member's own stream, if that is captured. Measured
+    /// on H200s: several per member, so that it sends to several others at once, are no faster, and copying on
+    /// the receiver's stream is slower.
     lanes: Box<[Stream]>,
     /// The communicator of the members, once it was used.
     ranks: Mutex<Option<Arc<Ranks>>>,

@@ -5,47 +5,13 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::group::DeviceGroup;
 
-/// What [`DeviceGroup::enable_all_peers`] found: which devices cannot reach which.
-///
-/// ```no_run
-/// let group = cuda_core::DeviceGroup::all()?;
-/// let report = group.enable_all_peers()?;
-/// for (device, peer) in report.unreachable() {
-///     println!("{device:?} copies from {peer:?} by way of the host");
-/// }
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct PeerReport {
-    unreachable: Vec<(Device, Device)>,
-}
-
-impl PeerReport {
-    /// Whether every device of the group reaches every other.
-    pub fn is_complete(&self) -> bool {
-        self.unreachable.is_empty()
-    }
-
-    /// Pairs whose first device cannot be given access to the second's memory. Copies between them
-    /// work, through the host, at a tenth of the speed of NVLink.
-    pub fn unreachable(&self) -> &[(Device, Device)] {
-        &self.unreachable
-    }
-
-    /// Adds a pair once, even if several contexts of one device report it.
-    fn add(&mut self, device: Device, peer: Device) {
-        if !self.unreachable.contains(&(device, peer)) {
-            self.unreachable.push((device, peer));
-        }
-    }
-}
-
 /// # Access
 impl DeviceGroup {
     /// Gives every device of the group access to every other's memory, if the hardware allows it:
     /// [`Context::enable_peer_access`] both ways, `cuMemPoolSetAccess` included, without which
-    /// copies between devices run at a tenth of the speed. Calling it again does nothing. Pairs
-    /// without hardware support are reported, which is no error; a device is no peer of itself.
+    /// copies between devices run at a tenth of the speed. Calling it again does nothing. Returns the pairs whose
+    /// first device the hardware gives no access to the second's memory: copies between them go through the
+    /// host. A device is no peer of itself.
     ///
     /// The access outlives the group: [`DeviceGroup::disable_all_peers`] revokes it.
     ///
@@ -57,14 +23,14 @@ impl DeviceGroup {
     /// use cuda_core::DeviceGroup;
     ///
     /// let group = DeviceGroup::all()?;
-    /// for (device, peer) in group.enable_all_peers()?.unreachable() {
-    ///     eprintln!("{device:?} cannot reach {peer:?}");
+    /// for (device, peer) in group.enable_all_peers()? {
+    ///     eprintln!("{device:?} copies from {peer:?} by way of the host");
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
-    pub fn enable_all_peers(&self) -> Result<PeerReport> {
-        let mut report = PeerReport::default();
+    pub fn enable_all_peers(&self) -> Result<Vec<(Device, Device)>> {
+        let mut unreachable = Vec::new();
         for (context, peer) in self.pairs() {
             let (device, other) = (context.device(), peer.device());
             let reached = match device.can_access_peer(other) {
@@ -78,10 +44,12 @@ impl DeviceGroup {
                 Err(error) if !of_the_hardware.map(Some).contains(&error.code()) => {
                     return Err(error.on(device));
                 }
-                _ => report.add(device, other),
+                // Several contexts of one device report it once.
+                _ if unreachable.contains(&(device, other)) => {}
+                _ => unreachable.push((device, other)),
             }
         }
-        Ok(report)
+        Ok(unreachable)
     }
 
     /// Revokes all access between the group's devices, whatever call gave it:

@@ -28,7 +28,7 @@ pub(super) struct Call<'a> {
     pub(super) from: CUdeviceptr,
     pub(super) to: CUdeviceptr,
     pub(super) used: Used<'a>,
-    /// Whether the communicator knows the source and the destination; [`None`]: there is none.
+    /// Whether the source and the destination are registered with the communicator; [`None`]: there is none.
     pub(super) registered: [Option<bool>; 2],
 }
 
@@ -98,7 +98,7 @@ impl Operation {
 }
 
 impl<'a> Call<'a> {
-    /// Whether the communicators know the memory of both calls, or of neither.
+    /// Whether the memory of both calls is registered with their communicators, or that of neither.
     #[inline]
     pub(super) fn is_registered_as(&self, other: &Self) -> bool {
         let mut sides = self.registered.iter().zip(&other.registered);

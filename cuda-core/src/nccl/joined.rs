@@ -51,9 +51,10 @@ pub(super) struct Joined {
     pub(super) ending: Arc<Ending>,
     /// Operations, as reads of one byte.
     uses: Ledger,
-    /// Of the ranks that [`Ranks`](super::Ranks) has joined, which share it. What enqueues operations of several
-    /// ranks locks it, launches of graphs too: otherwise two threads could enqueue theirs in one order at
-    /// one rank, and in the other order at another. An abort goes without it.
+    /// One lock for all ranks of a [`Ranks`](super::Ranks); [`None`] for other communicators. A call that enqueues
+    /// operations of several ranks holds it, and so does a launch of a graph with such operations: otherwise two
+    /// threads could enqueue theirs in one order at one rank, and in the other order at another. An abort does not
+    /// take it.
     pub(super) turn: Option<Arc<Mutex<()>>>,
 }
 

@@ -36,9 +36,11 @@
 //! the communicator was dropped, its work is ended when the limit has passed. A process that exits while
 //! communicators are being freed waits for that, a second at most.
 //!
-//! If another rank enqueues its part of an operation only after a message from this rank, this rank must send
-//! that message without waiting for its own part: if sending waits for earlier work on the same stream, call
-//! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation.
+//! Suppose that a rank enqueues its part of an operation only after another rank has sent it a message by other
+//! means. If the sender has enqueued its own part before, and sending waits for earlier work on the same stream,
+//! it also waits for the operation, and neither rank goes on. Call
+//! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation: then sending waits only for the work
+//! before that.
 //!
 //! With `CUDA_LAUNCH_BLOCKING=1`, operations of several ranks of one process hang: the launch of one rank
 //! does not return before the others have launched.

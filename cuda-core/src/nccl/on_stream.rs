@@ -454,8 +454,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.call::<T>(operation, count, (at(from), at(to)), used, registered)
     }
 
-    /// Refuses memory that the communicator's kernels cannot use as their own. Returns whether the
-    /// communicator knows it.
+    /// Refuses memory that the communicator's kernels cannot use as their own. Returns whether the memory is
+    /// registered with the communicator.
     #[inline]
     fn admit<T: Element>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;

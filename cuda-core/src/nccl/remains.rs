@@ -38,9 +38,9 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
-    /// proven, since freeing it would end the work. Work that has failed, or is not done within the limit, is
-    /// taken to wait for a lost rank: it is ended, which is reported, as failures are.
+    /// Frees the communicator once its work on all of these streams is done. If that cannot be proven, the
+    /// communicator is leaked, since freeing it would end the work. If the work has failed, or is not done within
+    /// the limit, a rank is assumed to be lost: the communicator is aborted, and that is reported to the drop hook.
     pub(super) fn end_behind(self, uses: &Fences, limit: Duration) {
         let failed = match uses.query() {
             // SAFETY: the communicator is live, and has no owner who could call it.

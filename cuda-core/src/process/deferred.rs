@@ -49,7 +49,8 @@ struct Reaper {
     jobs: VecDeque<Job>,
     /// The thread that takes jobs, also those that are queued from now on, until it finds the queue empty.
     taker: Option<u64>,
-    /// That thread may wait, and no other could be started: the next thread that ends a job takes its place.
+    /// The taker may wait, and no thread could be started in its place: the next thread that ends a job becomes the
+    /// taker.
     waits: bool,
     /// A thread was started that has not looked yet whether another one takes jobs.
     starting: bool,

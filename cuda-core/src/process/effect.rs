@@ -43,9 +43,10 @@ from! {
     };
 }
 
-/// The result of a call whose reference has that note and whose effect can be undone, or matters for its
-/// arguments, except enqueues and releases. A failed allocation returns no address that could be freed. For
-/// any other call, an error is taken to mean that the call had no effect: it goes through [`check`].
+/// The result of a call whose reference says that it may return errors of earlier work, where the caller can undo
+/// the call's effect, or must know whether the driver has taken an argument; not of enqueues and releases. A failed
+/// allocation returns no address that could be freed. Other calls go through [`check`]: their errors are taken to
+/// mean that the call had no effect.
 #[inline]
 pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
     check(op, code).map_err(|error| classify(code, error))

@@ -91,9 +91,10 @@ impl<K: StreamKind> Stream<K> {
     /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
     /// event never recorded makes nothing wait; events of other devices are fine.
     ///
-    /// An event after a host function, or after a wait for a value, may take any time: then this
-    /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
-    /// processes, or [graphs](Event::record_each), may record.
+    /// If the event was recorded after a host function or a wait for a value, any time may pass before it
+    /// completes. Then this makes a [checkpoint](Stream::checkpoint) first, so that what needs only earlier work of
+    /// this stream does not wait for the event. The same holds for events that other processes, or
+    /// [graphs](Event::record_each), may record.
     ///
     /// # Errors
     /// The driver's.

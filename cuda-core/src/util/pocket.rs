@@ -4,6 +4,6 @@
 /// says, by implementing this for the name, what is in it. So the lower room imports nothing, and
 /// what is there lies in place and is called directly.
 pub(crate) trait Pocket {
-    /// As it is when what has the field is made.
+    /// The field's type. The field starts as its default.
     type Content: Default;
 }

@@ -22,7 +22,8 @@ pub(super) const LONGEST: Duration = Duration::from_millis(1);
 /// How long an idle thread is kept: starting one costs more than most waits take.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What is awaited, until a flush waits for it.
+/// The points that are awaited, and the threads that wait for them. A flush replaces it by an empty one, and joins
+/// its threads.
 pub(super) struct Watch {
     state: Mutex<WatchState>,
     /// Notified when there is something to do.
@@ -61,7 +62,8 @@ struct Due {
     reached: Result<()>,
 }
 
-/// The rest of a thread's task, after the call that it makes at present.
+/// The continuations that a thread has yet to call, after the one that it calls now: another thread takes them if
+/// that one waits.
 struct Left {
     watch: Arc<Watch>,
     due: Mutex<Due>,

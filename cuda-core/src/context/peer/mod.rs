@@ -229,8 +229,8 @@ struct ContextAccess {
     far: RawContext,
     device: Device,
     peer: Device,
-    /// Its device was also given access to the other's default pool, which was not closed
-    /// separately since.
+    /// Whether the peer's default pool was opened to the device, too, and
+    /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) has not closed it since.
     pool: bool,
     /// It is being revoked, or could not be revoked completely: no work may rely on it.
     ending: bool,
