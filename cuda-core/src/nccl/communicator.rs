@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 use std::{mem, ptr, slice};
 
@@ -139,6 +139,9 @@ impl Communicator {
         let _scope = NcclScope::relaxed(&first.context)?;
         let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(INIT_RANK)).collect();
         await_all(INIT_RANK, &mut held?)?;
+        // From now on, threads of this crate may free it or deregister its memory at any time.
+        static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+        driver::watch_exit_first(&HAS_JOINED);
         Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
     }
 

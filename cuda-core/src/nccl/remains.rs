@@ -1,5 +1,6 @@
 //! The ends of communicators.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -102,7 +103,8 @@ impl Remains {
                 }
             });
         };
-        driver::watch_exit_first();
+        static FREES: AtomicBool = AtomicBool::new(false);
+        driver::watch_exit_first(&FREES);
         let thread = thread::Builder::new().name("cuda-core abort".to_owned()).spawn(end);
         let started = thread.map_err(|error| Error::NoThread(error.kind()));
         let noted = started.inspect_err(|error| drop(remains.note(ending, Err(error.clone()))));

@@ -167,7 +167,7 @@ mod hooks {
 
     extern "C" fn at_exit() {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
-        // In a fork's child there are no threads to wait for; and this may be registered twice.
+        // In a fork's child there are no threads to wait for; and this may be registered several times.
         if ![super::FORKED, super::EXITING].contains(&before) {
             crate::process::deferred::park();
             crate::process::pinned_pass::park();
@@ -189,11 +189,10 @@ mod hooks {
         unsafe { libc::atexit(at_exit) };
     }
 
-    /// To be called before threads of this crate call a library that was loaded after `cuInit`: the exit
-    /// handlers of that library would run before this crate's.
-    pub(crate) fn watch_exit_first() {
-        static WATCHED: AtomicBool = AtomicBool::new(false);
-        if !WATCHED.swap(true, Ordering::AcqRel) {
+    /// Lets this crate's exit handler run before those that a library has registered since `cuInit`, whose
+    /// functions threads of this crate call. Once for each `watched`.
+    pub(crate) fn watch_exit_first(watched: &AtomicBool) {
+        if !watched.swap(true, Ordering::AcqRel) {
             watch_exit();
         }
     }
@@ -216,7 +215,7 @@ mod hooks {
 mod hooks {
     pub(super) fn watch_exit() {}
 
-    pub(crate) fn watch_exit_first() {}
+    pub(crate) fn watch_exit_first(_: &std::sync::atomic::AtomicBool) {}
 
     pub(super) fn watch_forks() {}
 }
