@@ -202,7 +202,12 @@ impl<K: StreamKind> Stream<K> {
                 timeline.issued()
             }
             // A point of its own, after work that this crate has not counted.
-            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
+            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => {
+                let other = other.core.bind(op)?;
+                // As for work: the event that is recorded there comes after what holds the legacy stream up.
+                other.prepare()?;
+                other.count()
+            }
         };
         let bound = self.core.bind_work(op)?;
         let wait = || bound.wait_for(&timeline.at(seq));

@@ -14,7 +14,7 @@ use cuda_core::{
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
 
-use super::{clean, device, pinned, primary};
+use super::{clean, device, pinned, primary, within};
 
 #[test]
 fn s16_a_host_function_runs_once_and_is_freed() {
@@ -373,6 +373,37 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
         }
         Ok(())
     });
+}
+
+/// The legacy stream comes after a blocking one, which waits for this thread: so does what waits for the legacy
+/// stream, but not what came before that wait.
+#[test]
+fn s41_what_came_before_a_wait_for_the_legacy_stream_does_not_wait_for_it() {
+    for (elsewhere, by_way) in [(false, false), (true, false), (false, true)] {
+        clean(|_| {
+            // Contexts of its own: their legacy streams have not worked before.
+            let new = |device| Context::new(Device::get(device)?, ContextFlags::default());
+            let [one, two] = [new(0)?, new(1)?];
+            let (own, other) = if elsewhere { (&one, &two) } else { (&one, &one) };
+            let stream = own.create_stream()?;
+            let blocking = other.stream_builder().blocking().build()?;
+            let legacy = other.default_stream()?;
+            let mut buffer = stream.alloc::<u32>(64)?;
+            stream.fill(&mut buffer, 7)?;
+            let release = blocks(&blocking)?;
+            if by_way {
+                let third = own.create_stream()?;
+                third.wait_stream(&legacy)?;
+                stream.wait_stream(&third)?;
+            } else {
+                stream.wait_stream(&legacy)?;
+            }
+            within(|| buffer.synchronize().expect("its work is done"));
+            assert!(!stream.query()?);
+            drop(release);
+            stream.synchronize()
+        });
+    }
 }
 
 /// The program did not request that wait: it comes from the ledger.
