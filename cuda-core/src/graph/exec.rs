@@ -151,7 +151,7 @@ impl Graph {
             conditions_of: Some(self.id),
             updated: Vec::new(),
             changed: Tree::new(),
-            last: self.uses.enter(),
+            last: self.uses.enter(None),
             last_stream: 0,
             earlier: Fences::none(),
         })
@@ -384,18 +384,14 @@ impl GraphExec {
     /// Uses what another graph uses from now on.
     pub(super) fn adopt(&mut self, uses: KeptUses) {
         self.retire_uses().end();
-        let before = self.last.mark();
-        (self.last, self.last_stream) = (uses.enter(), 0);
+        // Later launches still come after the last one, which does nothing of what is entered now.
+        self.last = uses.enter(self.last.mark());
         self.is_lent = uses.is_lent();
         // Those that it was made for stay, since the driver may keep how they go.
         let copies = mem::take(&mut self.uses.copies);
         self.uses = KeptUses { copies, ..uses };
         if !self.uses.copies.is_empty() {
             self.uses.traits.add(GraphTraits::MAY_BE_REFUSED);
-        }
-        // Which later launches still come after.
-        if let Some(Mark { timeline, seq }) = before {
-            self.launched_elsewhere(&timeline, seq, true);
         }
     }
 

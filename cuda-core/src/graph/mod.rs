@@ -7,6 +7,7 @@ use cuda_sys::{CUgraph, symbol as cu};
 use crate::context::{Context, Crossing, Moment, of_context};
 use crate::error::{Rejected, Result};
 use crate::process::{FailedRelease, Handle, Owned, Release, driver, released};
+use crate::timeline::Mark;
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
 use crate::types::Resource;
@@ -115,9 +116,9 @@ impl KeptUses {
         self.bodies.iter().filter(move |body| body.node == node).map(|body| body.graph)
     }
 
-    /// Enters what launches of an executable will do to the memory.
-    fn enter(&self) -> Arc<LastLaunch> {
-        let last = Arc::new(LastLaunch::default());
+    /// Enters what launches of an executable will do to the memory, the last of which was at `before`.
+    fn enter(&self, before: Option<Mark>) -> Arc<LastLaunch> {
+        let last = LastLaunch::at(before);
         self.memory.iter().for_each(|memory| memory.enter(&last));
         last
     }

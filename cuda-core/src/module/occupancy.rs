@@ -140,7 +140,11 @@ impl Function {
     /// let best = kernel.block_size_with(None, |threads| threads as usize * size_of::<f32>())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cudaOccupancyMaxPotentialBlockSizeVariableSMem"))]
+    #[doc(alias(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        "cudaOccupancyMaxPotentialBlockSize"
+    ))]
+    #[doc(alias("cudaOccupancyMaxActiveBlocksPerMultiprocessor"))]
     pub fn block_size_with(
         &self,
         limit: Option<u32>,

@@ -1,13 +1,13 @@
 //! Executables whose operations are changed.
 
 use cuda_core::{
-    Device, DeviceBuffer, Graph, GraphExec, PinnedPool, Result, Signal, Stream, WaitValue,
+    Context, Device, DeviceBuffer, Graph, GraphExec, PinnedPool, Result, Signal, Stream, WaitValue,
 };
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
 use support::{freed_behind_a_stall, kernels, stall};
 
-use super::clean;
+use super::{clean, within};
 
 /// At both ends of an operation, in several operations, and after a change that may have been made.
 #[test]
@@ -188,5 +188,85 @@ fn s41_a_launch_after_one_that_fails_elsewhere_holds_up_nothing_before_it() {
         x.synchronize()?;
         go.set(1);
         three.synchronize()
+    });
+}
+
+/// A graph that waits for the signal, then fills `x`, and its executable.
+fn held(
+    context: &Context,
+    go: &Signal<u32>,
+    x: &mut DeviceBuffer<u32>,
+) -> Result<(Graph, GraphExec)> {
+    let graph = Graph::capture(context, |stream| {
+        stream.wait_signal(go, WaitValue::Eq(1))?;
+        stream.fill(x, 1)
+    })?;
+    let exec = graph.instantiate()?;
+    Ok((graph, exec))
+}
+
+/// How an executable comes to use memory that its pending launch does not use.
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    Fill,
+    Update,
+    Enabled,
+}
+
+/// The pending launch waits for what this thread does after it has waited for the memory.
+#[test]
+fn l_memory_of_a_change_does_not_wait_for_a_launch_that_is_pending() {
+    for change in [Change::Fill, Change::Update, Change::Enabled] {
+        clean(|_session| {
+            let context = Device::get(0)?.context()?;
+            let (stream, other) = (context.create_stream()?, context.create_stream()?);
+            let go = Signal::new(&context, 0u32)?;
+            let (mut x, mut y) = (stream.alloc::<u32>(100)?, other.alloc_zeroed::<u32>(100)?);
+            let (second, _) = held(&context, &go, &mut y)?;
+            let own = if change == Change::Enabled { &mut y } else { &mut x };
+            let (graph, mut exec) = held(&context, &go, own)?;
+            let fill = graph.nodes()?[1].id();
+            exec.set_enabled(fill, change != Change::Enabled)?;
+            exec.launch(&stream)?;
+            match change {
+                Change::Fill => exec.set_fill(fill, &mut y, 3)?,
+                Change::Update => exec.update(&second)?,
+                Change::Enabled => exec.set_enabled(fill, true)?,
+            }
+            within(|| y.synchronize().expect("no launch uses it"));
+            other.fill(&mut y, 5)?;
+            assert_eq!(other.download_vec(&y)?, [5; 100]);
+            other.write_signal(&go, 1)?;
+            stream.synchronize()?;
+            exec.launch(&stream)?;
+            assert!(other.download_vec(&y)?.iter().all(|it| [1, 3].contains(it)));
+            Ok(())
+        });
+    }
+}
+
+/// Another operation is changed to more of the memory.
+#[test]
+fn s02_a_launch_before_a_change_to_the_same_memory_is_waited_for() {
+    clean(|session| {
+        let context = Device::get(0)?.context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(x.slice_mut(10..90)?, 1)?;
+            stream.fill(&mut y, 2)
+        })?;
+        let (second, mut exec) = (graph.nodes()?[1].id(), graph.instantiate()?);
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        exec.set_fill(second, &mut x, 3)?;
+        let waits = session.calls("cuStreamWaitEvent");
+        other.fill(&mut x, 100)?;
+        assert_eq!(session.calls("cuStreamWaitEvent"), waits + 1);
+        stalled.release();
+        stream.synchronize()?;
+        assert_eq!(other.download_vec(&x)?, [100; 100]);
+        Ok(())
     });
 }

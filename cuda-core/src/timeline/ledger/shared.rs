@@ -57,6 +57,16 @@ struct LaunchUse {
     range: Bytes,
     access: Access,
     last: Arc<LastLaunch>,
+    /// The [point](point_of) of the last launch when this was entered. That launch does not do it: the
+    /// executable was changed since.
+    since: Point,
+}
+
+/// The id of a timeline, and a point of it; ([`NO_STREAM`], 0) is before all launches.
+type Point = (u64, u64);
+
+fn point_of(last: Option<&Mark>) -> Point {
+    last.map_or((NO_STREAM, 0), |mark| (mark.timeline.id(), mark.seq))
 }
 
 /// What an operation of a capture does to the memory.
@@ -81,21 +91,33 @@ pub(crate) struct LastLaunch {
 pub(crate) struct KeptMemory(Arc<SharedLedger>);
 
 impl LastLaunch {
+    /// Where the last launch was at this point, if there was one.
+    pub(crate) fn at(mark: Option<Mark>) -> Arc<Self> {
+        let new = Arc::<Self>::default();
+        if let Some(Mark { timeline, seq }) = mark {
+            new.on(&timeline, seq);
+        }
+        new
+    }
+
     /// The point of the last launch, if there was one.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let timeline = lock(&self.timeline);
         timeline.as_ref().map(|timeline| timeline.at(self.seq.load(Ordering::Acquire)))
     }
 
-    /// Adds its point, unless work on `stream` comes after it anyway.
-    fn add_to(&self, stream: Option<&Timeline>, fences: &mut Fences) {
+    /// Adds its point, unless it is still `since`, or work on `stream` comes after it anyway.
+    fn add_to(&self, since: Point, stream: Option<&Timeline>, fences: &mut Fences) {
         let last = self.stream.load(Ordering::Acquire);
         if last == NO_STREAM || stream.is_some_and(|stream| stream.id() == last) {
             return;
         }
         // The point is that of this timeline only under the lock.
         if let Some(timeline) = &*lock(&self.timeline) {
-            fences.add_unless_ordered(stream, timeline, self.seq.load(Ordering::Acquire));
+            let seq = self.seq.load(Ordering::Acquire);
+            if (timeline.id(), seq) != since {
+                fences.add_unless_ordered(stream, timeline, seq);
+            }
         }
     }
 
@@ -175,7 +197,7 @@ impl SharedLedger {
             for launch in &uses.launches {
                 let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
                 if !own && access.conflicts(launch.access) && overlap(&launch.range, range) {
-                    launch.last.add_to(stream, fences);
+                    launch.last.add_to(launch.since, stream, fences);
                 }
             }
         }
@@ -216,15 +238,10 @@ impl SharedLedger {
         self.change(|_| ());
     }
 
-    /// Enters what each launch of an executable graph does, in place of entries that this includes.
+    /// Enters what each launch of an executable graph does from now on, in place of entries that this includes.
     pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
-        let mut uses = lock(&self.uses);
-        uses.launches.retain(|known| {
-            let included = within(&known.range, &range) && known.access <= access;
-            !(included && Arc::ptr_eq(&known.last, last))
-        });
-        uses.launches.push(LaunchUse { range, access, last: last.clone() });
-        self.only.store(uses.only(), Ordering::Release);
+        let included = |known: &LaunchUse| within(&known.range, &range) && known.access <= access;
+        self.note_last(last, included, false, Some((range.clone(), access)));
     }
 
     /// Enters what an operation of a capture does, which goes on for as long as `open` exists; in place of
@@ -250,31 +267,41 @@ impl SharedLedger {
     /// Removes the entries of an executable graph that will not be launched again, except those of its
     /// last launch.
     pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
-        self.note_last(last, true);
+        self.note_last(last, |_| true, false, None);
     }
 
     /// Makes entries of the last launch of an executable graph, which stay whatever is launched
     /// next.
     pub(crate) fn fix_last(&self, last: &Arc<LastLaunch>) {
-        self.note_last(last, false);
+        self.note_last(last, |_| true, true, None);
     }
 
-    fn note_last(&self, last: &Arc<LastLaunch>, leave: bool) {
+    /// Makes entries of what the last launch of an executable graph does, of those uses that `of` chooses; then
+    /// enters `new`, in place of them unless they `stay`.
+    fn note_last(
+        &self,
+        last: &Arc<LastLaunch>,
+        of: impl Fn(&LaunchUse) -> bool,
+        stay: bool,
+        new: Option<(Bytes, Access)>,
+    ) {
         let mark = last.mark();
+        let since = point_of(mark.as_ref());
         let (mut spent, mut asked) = (Vec::new(), Vec::new());
         let mut uses = lock(&self.uses);
         let Uses { entries, launches, .. } = &mut *uses;
-        let own = |launch: &LaunchUse| Arc::ptr_eq(&launch.last, last);
+        let chosen = |launch: &LaunchUse| Arc::ptr_eq(&launch.last, last) && of(launch);
         if let Some(Mark { timeline, seq }) = mark.as_ref().filter(|mark| !has_completed(mark)) {
-            for LaunchUse { range, access, .. } in launches.iter().filter(|launch| own(launch)) {
+            let done = launches.iter().filter(|launch| chosen(launch) && launch.since != since);
+            for LaunchUse { range, access, .. } in done {
                 let (access, stream, fences) = (*access, timeline, &Fences::none());
                 let used = Use { range, access, stream, seq: *seq, fences };
                 asked.extend(entries.mark(used, &mut spent).into_iter().flatten());
             }
         }
-        if leave {
-            launches.retain(|launch| !own(launch));
-        }
+        launches.retain(|launch| stay || !chosen(launch));
+        let new = new.map(|(range, access)| LaunchUse { range, access, last: last.clone(), since });
+        launches.extend(new);
         self.only.store(uses.only(), Ordering::Release);
         drop(uses);
         drop(spent);
