@@ -242,12 +242,15 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Refuses memory of the driver's pools, for which drivers return an `INVALID_VALUE` that explains nothing.
+/// Refuses memory of the driver's pools and of graphs, for which drivers return an `INVALID_VALUE` that explains
+/// nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
     let backing = &memory.block().backing;
-    let is_served = backing.is_in_the_context() || matches!(backing, DeviceBacking::Owned { .. });
+    let is_owned =
+        matches!(backing, DeviceBacking::Owned { owner, .. } if !owner.is_freed_by_work());
+    let is_served = backing.is_in_the_context() || is_owned;
     let why = "CUDA does not do this in memory of the driver's pools, as that of an allocator is unless it says \
-               otherwise: use a `Signal`, or `Context::alloc`";
+               otherwise, nor in a graph's: use a `Signal`, or `Context::alloc`";
     Error::unless(is_served, op, why)
 }
 

@@ -2,7 +2,7 @@
 
 use cuda_core::{Condition, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sys::{CUDA_SUCCESS, CUdeviceptr, symbol as cu};
-use support::gpu_test;
+use support::{gpu_test, refusal};
 
 use super::{context, not_captured};
 
@@ -107,6 +107,26 @@ gpu_test! {
         graph.instantiate()?.launch(&stream)?;
         assert_eq!((stream.download_vec(&x)?[0], signal.get()), (2, 5));
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_refused_value_leaves_nothing_in_a_capture() -> Result<()> {
+        let context = context()?;
+        let mut x = context.alloc::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(1)?;
+            for refused in [
+                stream.write_value(&mut scratch, 1),
+                stream.wait_value(&scratch, WaitValue::Eq(0)),
+            ] {
+                assert!(refusal(refused).contains("nor in a graph's"));
+            }
+            stream.fill(&mut x, 1)
+        })?;
+        assert_eq!(graph.node_count()?, 3, "memory, the fill, and the end of the memory");
+        graph.instantiate()?.launch(&context.create_stream()?)
     }
 }
 

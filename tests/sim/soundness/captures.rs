@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use cuda_core::pinned::{RegisterFlags, StableHost};
 use cuda_core::{
-    Condition, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream, drops,
+    Condition, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream,
+    WaitValue, drops,
 };
 use cuda_sim::Fault;
 use cuda_sys::{
@@ -224,15 +225,17 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
         let context = primary();
         let stream = context.create_stream()?;
         let mut host = PinnedBuffer::from_slice(&context, &[7u32; 64])?;
-        let x = stream.alloc_zeroed::<u32>(64)?;
+        let (x, value) = (stream.alloc_zeroed::<u32>(64)?, context.alloc::<u32>(1)?);
         let mut y = stream.alloc_zeroed::<u32>(64)?;
         let mut refuse = |stream: &Stream| {
-            let refused = || Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuMemcpyDtoHAsync_v2");
-            session.inject(refused());
+            let refuse = |name| session.inject(Fault::new(CUDA_ERROR_INVALID_VALUE).function(name));
+            refuse("cuMemcpyDtoHAsync_v2");
             assert!(stream.download(&x, &mut host).is_err());
             stream.fill(&mut y, 3)?;
-            session.inject(refused());
+            refuse("cuMemcpyDtoHAsync_v2");
             assert!(stream.download(&y, &mut host).is_err());
+            refuse("cuStreamWaitValue32_v2");
+            assert!(stream.wait_value(&value, WaitValue::Eq(1)).is_err());
             Ok(())
         };
         let graphs = [
@@ -244,6 +247,11 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             assert_eq!(graph.node_count()?, 1);
             let mut exec = graph.instantiate()?;
             exec.launch(&stream)?; // nothing has to be lent
+            // A body waits for no value.
+            let outer = Graph::capture(&context, |stream| {
+                Condition::new(stream, 1)?.if_then(stream, |body| graph.include(body))
+            })?;
+            outer.instantiate()?.launch(&stream)?;
         }
         assert_eq!(stream.download_vec(&y)?, [3; 64]);
         Ok(())

@@ -253,11 +253,13 @@ impl Recording {
             Ok(recorded) => recorded,
             Err(error) => return (0, Err(error)),
         };
-        recorded.uses.traits.add(traits);
         let is_barrier = touches.is_empty() || traits.has(GraphTraits::BARRIER);
         let uses = recorded.place_all(touches);
         let captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
         recorded.settle(&captured, uses.as_slice(), is_barrier);
+        if captured.is_there {
+            recorded.uses.traits.add(traits);
+        }
         if let Ok(node) = captured.node {
             recorded.note_node(bound, node, uses.as_slice());
         }
