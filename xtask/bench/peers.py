@@ -10,6 +10,7 @@ Exit code: 0 measured, 2 the package or a GPU is not there.
 """
 
 import argparse
+import atexit
 import itertools
 import json
 import statistics
@@ -195,6 +196,14 @@ def measure_cupy(bench):
 
         return waited(call, settle_all, wait)
 
+    def all_reduce_alone():
+        from cupy.cuda import nccl
+
+        rank = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)
+        data = cupy.zeros(SMALL // 4, cupy.float32)
+        at, types = data.data.ptr, (nccl.NCCL_FLOAT32, nccl.NCCL_SUM)
+        return lambda: rank.allReduce(at, at, data.size, *types, stream.ptr), settle
+
     def round_trip():
         source = device(SMALL)
         return lambda: cupy.from_dlpack(source), settle
@@ -226,6 +235,7 @@ def measure_cupy(bench):
     )
     bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
     bench.time(IN_TURN, in_turn, 20)
+    bench.time("all-reduce enqueue 4 KiB, one rank", all_reduce_alone, 20)
     bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
     bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
     bench.time("DLPack export + import + deletion", round_trip)
@@ -336,6 +346,14 @@ def measure_torch(bench):
 
         return waited(lambda: nccl.all_reduce(parts), settle_all, wait)
 
+    def all_reduce_alone():
+        from torch import distributed
+
+        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+        atexit.register(distributed.destroy_process_group)
+        data = torch.zeros(SMALL // 4, device="cuda")
+        return lambda: distributed.all_reduce(data), settle
+
     def alloc():
         return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
 
@@ -372,6 +390,8 @@ def measure_torch(bench):
         (False, False, "slice download + wait 64 MiB beside pinned memory"),
     ]:
         bench.time(name, lambda: transfer(LARGE, pinned, up, True), 1, LARGE)
+    # The last, since it starts threads.
+    bench.time("all-reduce enqueue 4 KiB, one rank", all_reduce_alone, 20)
 
 
 def measure_cuda_core(bench):
