@@ -66,8 +66,8 @@ pub struct GraphExec {
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
-    /// Earlier uploads, and launches before one on another stream that failed: CUDA orders the next launch
-    /// behind them, too.
+    /// Earlier uploads, and launches before one on another stream that failed, as far as they
+    /// [matter](Self::add_earlier): CUDA orders the next launch behind them, too.
     earlier: Fences,
     /// Whether some of the memory may have to be lent to each launch.
     pub(super) is_lent: bool,
@@ -298,13 +298,16 @@ impl GraphExec {
         self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
     }
 
-    /// Notes an upload, or a launch other than the last, that later launches come after.
+    /// Notes an upload, or a launch other than the last, that later launches come after: if it may take any time,
+    /// or if the driver waits for it when it destroys the executable.
     #[cold]
     fn add_earlier(&mut self, stream: &Arc<Timeline>, seq: u64) {
         if self.earlier.are_known_reached() {
             self.earlier = Fences::none();
         }
-        self.earlier.add(stream, seq);
+        if stream.is_held_up(seq) || self.uses.traits.has(GraphTraits::CONDITIONS) {
+            self.earlier.add(stream, seq);
+        }
     }
 
     /// Waits for the last launch, if it was on another stream than this and the graph allocates memory: the

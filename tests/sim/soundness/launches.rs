@@ -191,3 +191,20 @@ fn s28_many_launches_that_may_take_long_and_few_events() {
         stream.synchronize()
     });
 }
+
+#[test]
+fn s28_uploads_on_streams_that_are_gone_leave_no_event() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(8)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let mut exec = graph.instantiate()?;
+        for _ in 0..100 {
+            exec.upload(&context.create_stream()?)?;
+        }
+        let (made, gone) = (session.calls("cuEventCreate"), session.calls("cuEventDestroy_v2"));
+        assert!(made - gone < 10, "{made} events, {gone} destroyed");
+        exec.launch(&stream)
+    });
+}
