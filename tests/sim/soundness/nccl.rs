@@ -1,14 +1,16 @@
 //! The end of a communicator while NCCL goes on: of a call in progress, of graphs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Graph, Resource, Result, Stream, drops,
+    Context, ContextFlags, Device, DeviceBuffer, Graph, Resource, Result, Signal, Stream,
+    WaitValue, drops,
 };
-use cuda_sim::{Fault, Session};
+use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
 use support::judge::{self, DropFailures};
 
@@ -225,4 +227,48 @@ fn k_nccl_a_call_is_ended_if_nccl_refuses_to_say_how_far_it_is() {
         assert!(after.expect_err("it was aborted").to_string().contains("aborted"));
         Ok(())
     });
+}
+
+/// Any call that waits enqueues the groups of communicators that do not block, in the simulated driver. They
+/// come after what their own thread has waited for.
+#[test]
+fn n_a_group_comes_after_what_its_thread_has_waited_for() {
+    clean(|session| {
+        session.set_mode(Mode::Threaded { seed: 5 });
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let (writer, held) = (contexts[0].create_stream()?, contexts[0].create_stream()?);
+        let go = Signal::new(&contexts[0], 0u32)?;
+        held.wait_signal(&go, WaitValue::Eq(1))?;
+        let mut sums = [contexts[0].alloc::<u32>(4)?, contexts[1].alloc::<u32>(4)?];
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| held.synchronize());
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    contexts[0].memory_info().expect("the device is there");
+                }
+            });
+            let _end = OnDrop(|| {
+                stop.store(true, Ordering::Relaxed);
+                go.set(1);
+            });
+            for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+                writer.fill(&mut sums[0], 1)?;
+                streams[1].fill(&mut sums[1], 1)?;
+                writer.synchronize()?;
+                ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Max)?;
+                streams[0].synchronize()?;
+            }
+            Ok(())
+        })
+    });
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }

@@ -66,7 +66,7 @@ impl Host {
         self.arrival = arrival;
     }
 
-    /// A call has the lock again, which it released to wait.
+    /// A call has the lock again, which it released to wait; or its operations are enqueued by another call.
     pub(crate) fn readmit(&mut self, arrival: Arrival) {
         self.arrival = arrival;
     }

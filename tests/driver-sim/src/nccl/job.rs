@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::enqueue::Submission;
+use crate::engine::host::Arrival;
 use crate::engine::work::{Access, Work};
 use crate::graph::node::NodeKind;
 use crate::handle::Id;
@@ -16,6 +17,8 @@ use crate::state::State;
 pub(crate) struct Job {
     pub(crate) items: Vec<Item>,
     members: Vec<Id>,
+    /// That of the call that made it, whatever call enqueues it.
+    arrival: Arrival,
     /// For how many polls nothing is enqueued.
     patience: u32,
 }
@@ -37,7 +40,8 @@ impl State {
                 comm.job = Some(id);
             }
         }
-        self.nccl.jobs.insert(id, Job { items, members: members.to_vec(), patience });
+        let (members, arrival) = (members.to_vec(), self.host.arrival());
+        self.nccl.jobs.insert(id, Job { items, members, arrival, patience });
         // A call that waits lets it run.
         crate::state::CHANGED.notify_all();
     }
@@ -66,7 +70,10 @@ impl State {
         let Some(job) = self.nccl.jobs.remove(&id) else {
             return;
         };
+        let caller = self.host.arrival();
+        self.host.readmit(job.arrival);
         let error = self.enqueue_items(job.items).err();
+        self.host.readmit(caller);
         for member in job.members {
             if let Some(comm) = self.nccl.communicators.get_mut(&member) {
                 comm.job = None;
