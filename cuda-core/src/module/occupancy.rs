@@ -154,7 +154,8 @@ impl Function {
         let (warp, full) = (device.warp_size()?, device.max_threads_per_multiprocessor()?);
         let most = self.attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
         let most = u32::try_from(most).unwrap_or(0).min(limit.unwrap_or(u32::MAX).max(1));
-        let (mut best, mut resident) = (BlockSize { threads: 0, min_grid: 0 }, 0);
+        // The threads and the blocks that fill a multiprocessor best, and how many threads that makes.
+        let (mut best, mut resident) = ((0, 0), 0);
         for warps in (1..=most.div_ceil(warp)).rev() {
             let threads = most.min(warps * warp);
             let blocks = match self.max_active_blocks(threads, dynamic_shared(threads)) {
@@ -163,8 +164,7 @@ impl Function {
                 blocks => blocks?,
             };
             if blocks * threads > resident {
-                let min_grid = blocks * device.multiprocessor_count()?;
-                (best, resident) = (BlockSize { threads, min_grid }, blocks * threads);
+                (best, resident) = ((threads, blocks), blocks * threads);
             }
             if resident >= full {
                 break;
@@ -172,7 +172,8 @@ impl Function {
         }
         let why = "no block of the kernel fits the device, whatever its number of threads";
         Error::unless(resident > 0, "block_size_with", why)?;
-        Ok(best)
+        let (threads, blocks) = best;
+        Ok(BlockSize { threads, min_grid: blocks * device.multiprocessor_count()? })
     }
 }
 

@@ -195,7 +195,7 @@ impl SharedLedger {
         for (range, access) in accesses {
             uses.entries.add_conflicts(range, *access, stream, fences);
             for launch in &uses.launches {
-                let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
+                let own = but.is_some_and(|own| launch.is_of(own));
                 if !own && access.conflicts(launch.access) && overlap(&launch.range, range) {
                     launch.last.add_to(launch.since, stream, fences);
                 }
@@ -240,8 +240,14 @@ impl SharedLedger {
 
     /// Enters what each launch of an executable graph does from now on, in place of entries that this includes.
     pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
-        let included = |known: &LaunchUse| within(&known.range, &range) && known.access <= access;
-        self.note_last(last, included, false, Some((range.clone(), access)));
+        let included = |known: &LaunchUse| {
+            known.is_of(last) && within(&known.range, &range) && known.access <= access
+        };
+        self.note_last(last, included, |launches, since| {
+            launches.retain(|known| !included(known));
+            let (range, last) = (range.clone(), last.clone());
+            launches.push(LaunchUse { range, access, last, since });
+        });
     }
 
     /// Enters what an operation of a capture does, which goes on for as long as `open` exists; in place of
@@ -267,41 +273,38 @@ impl SharedLedger {
     /// Removes the entries of an executable graph that will not be launched again, except those of its
     /// last launch.
     pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
-        self.note_last(last, |_| true, false, None);
+        let own = |known: &LaunchUse| known.is_of(last);
+        self.note_last(last, own, |launches, _| launches.retain(|known| !own(known)));
     }
 
     /// Makes entries of the last launch of an executable graph, which stay whatever is launched
     /// next.
     pub(crate) fn fix_last(&self, last: &Arc<LastLaunch>) {
-        self.note_last(last, |_| true, true, None);
+        self.note_last(last, |known| known.is_of(last), |_, _| {});
     }
 
-    /// Makes entries of what the last launch of an executable graph does, of those uses that `of` chooses; then
-    /// enters `new`, in place of them unless they `stay`.
+    /// Makes entries of what the last launch of an executable graph does, of those of its uses that `are_noted`;
+    /// then makes a change, which gets the point of that launch.
     fn note_last(
         &self,
         last: &Arc<LastLaunch>,
-        of: impl Fn(&LaunchUse) -> bool,
-        stay: bool,
-        new: Option<(Bytes, Access)>,
+        are_noted: impl Fn(&LaunchUse) -> bool,
+        change: impl FnOnce(&mut Vec<LaunchUse>, Point),
     ) {
         let mark = last.mark();
         let since = point_of(mark.as_ref());
         let (mut spent, mut asked) = (Vec::new(), Vec::new());
         let mut uses = lock(&self.uses);
         let Uses { entries, launches, .. } = &mut *uses;
-        let chosen = |launch: &LaunchUse| Arc::ptr_eq(&launch.last, last) && of(launch);
         if let Some(Mark { timeline, seq }) = mark.as_ref().filter(|mark| !has_completed(mark)) {
-            let done = launches.iter().filter(|launch| chosen(launch) && launch.since != since);
+            let done = launches.iter().filter(|launch| are_noted(launch) && launch.since != since);
             for LaunchUse { range, access, .. } in done {
                 let (access, stream, fences) = (*access, timeline, &Fences::none());
                 let used = Use { range, access, stream, seq: *seq, fences };
                 asked.extend(entries.mark(used, &mut spent).into_iter().flatten());
             }
         }
-        launches.retain(|launch| stay || !chosen(launch));
-        let new = new.map(|(range, access)| LaunchUse { range, access, last: last.clone(), since });
-        launches.extend(new);
+        change(launches, since);
         self.only.store(uses.only(), Ordering::Release);
         drop(uses);
         drop(spent);
@@ -332,6 +335,12 @@ impl SharedLedger {
             }
         };
         drop(uses);
+    }
+}
+
+impl LaunchUse {
+    fn is_of(&self, executable: &Arc<LastLaunch>) -> bool {
+        Arc::ptr_eq(&self.last, executable)
     }
 }
 
