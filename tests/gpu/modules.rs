@@ -351,6 +351,16 @@ gpu_test! {
         assert_eq!(asked[..3], [500, 480, 448]);
         let none = function.block_size_with(None, |_| usize::MAX >> 1);
         assert!(matches!(none, Err(Error::Invalid { .. })), "{none:?}");
+        // The driver takes the low 32 bits of a size.
+        for much in [1 << 20, 1 << 31, u32::MAX as usize, 1 << 32, (1 << 32) + 1024, usize::MAX] {
+            assert_eq!(fits(&function, 128, much)?, 0, "{much} bytes");
+            let size = function.block_size(None, much);
+            assert!(matches!(size, Err(Error::Invalid { .. })), "{much} bytes: {size:?}");
+        }
+        // More than 48 KiB are the kernel's to ask for.
+        assert_eq!(fits(&function, 128, 50 << 10)?, 0);
+        function.set_max_dynamic_shared(50 << 10)?;
+        assert!(fits(&function, 128, 50 << 10)? > 0);
         let room = function.available_dynamic_shared(1, 128)?;
         assert!(room >= 40 << 10, "{room}");
         assert!(function.available_dynamic_shared(4, 128)? <= room);

@@ -63,13 +63,18 @@ class Bench:
         clock = time.perf_counter_ns
         batches = min(self.batches, 7) if large else self.batches
         times = []
-        for _ in range(batches + batches // 10 + 1):
+        for _ in range(with_warm_up(batches)):
             start = clock()
             for _ in range(batch):
                 call()
             times.append((clock() - start) / batch)
             settle()
         return statistics.median(times[-batches:])
+
+
+def with_warm_up(batches):
+    """How many batches run, of which the last `batches` count."""
+    return batches + batches // 10 + 1
 
 
 def waited(call, settle, wait):
@@ -200,9 +205,10 @@ def measure_cupy(bench):
         from cupy.cuda import nccl
 
         rank = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)
-        data = cupy.zeros(SMALL // 4, cupy.float32)
-        at, types = data.data.ptr, (nccl.NCCL_FLOAT32, nccl.NCCL_SUM)
-        return lambda: rank.allReduce(at, at, data.size, *types, stream.ptr), settle
+        # Apart, or NCCL has nothing to enqueue.
+        source, target = (cupy.zeros(SMALL // 4, cupy.float32) for _ in range(2))
+        ends, types = (source.data.ptr, target.data.ptr), (nccl.NCCL_FLOAT32, nccl.NCCL_SUM)
+        return lambda: rank.allReduce(*ends, source.size, *types, stream.ptr), settle
 
     def round_trip():
         source = device(SMALL)
@@ -347,12 +353,16 @@ def measure_torch(bench):
         return waited(lambda: nccl.all_reduce(parts), settle_all, wait)
 
     def all_reduce_alone():
-        from torch import distributed
+        # In place, the only way: NCCL has nothing to enqueue.
+        return joined_by_torch(0, 1, 0, SMALL), settle
 
-        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
-        atexit.register(distributed.destroy_process_group)
-        data = torch.zeros(SMALL // 4, device="cuda")
-        return lambda: distributed.all_reduce(data), settle
+    def all_reduce_of_two():
+        from torch import distributed, multiprocessing
+
+        store = distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        where = (1, 2, store.port, GIB, with_warm_up(bench.batches))
+        multiprocessing.get_context("spawn").Process(target=other_rank, args=where, daemon=True).start()
+        return waited(joined_by_torch(0, 2, store.port, GIB), torch.cuda.synchronize, True)
 
     def alloc():
         return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
@@ -390,8 +400,35 @@ def measure_torch(bench):
         (False, False, "slice download + wait 64 MiB beside pinned memory"),
     ]:
         bench.time(name, lambda: transfer(LARGE, pinned, up, True), 1, LARGE)
-    # The last, since it starts threads.
+    # The last, since they start threads.
     bench.time("all-reduce enqueue 4 KiB, one rank", all_reduce_alone, 20)
+    bench.time("all-reduce + wait 1 GiB, 2 processes", all_reduce_of_two, 1)
+
+
+def joined_by_torch(rank, ranks, port, size):
+    """An all-reduce of this process, which joins others by the store at that port."""
+    import torch
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    else:
+        atexit.register(distributed.destroy_process_group)
+    store = distributed.TCPStore("localhost", port, wait_for_workers=False, is_master=ranks == 1)
+    distributed.init_process_group("nccl", store=store, rank=rank, world_size=ranks)
+    data = torch.zeros(size // 4, device=f"cuda:{rank}")
+    return lambda: distributed.all_reduce(data)
+
+
+def other_rank(rank, ranks, port, size, calls):
+    """Makes the calls of another process."""
+    import torch
+
+    torch.cuda.set_device(rank)
+    reduce = joined_by_torch(rank, ranks, port, size)
+    for _ in range(calls):
+        reduce()
+    torch.cuda.synchronize()
 
 
 def measure_cuda_core(bench):

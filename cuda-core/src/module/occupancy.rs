@@ -30,7 +30,8 @@ pub struct BlockSize {
 /// # Occupancy
 impl Function {
     /// How many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory each, one
-    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`. None of blocks with
+    /// more shared memory than the kernel's [limit](Function::set_max_dynamic_shared).
     ///
     /// # Errors
     /// The driver's.
@@ -46,13 +47,11 @@ impl Function {
     #[doc(alias("cuOccupancyMaxActiveBlocksPerMultiprocessor"))]
     #[doc(alias("cudaOccupancyMaxActiveBlocksPerMultiprocessor"))]
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
-        let (kernel, threads) = (self.as_raw(), int(threads));
+        let (kernel, threads, shared) = (self.as_raw(), int(threads), bytes(dynamic_shared));
         let blocks = self.context().ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, |n| {
             // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
             // `self` is.
-            unsafe {
-                cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, kernel, threads, dynamic_shared)
-            }
+            unsafe { cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, kernel, threads, shared) }
         })?;
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
@@ -90,7 +89,7 @@ impl Function {
     /// may have; [`None`] for the kernel's own limit.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::Invalid`] if no block can have that much shared memory; the driver's.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -103,24 +102,17 @@ impl Function {
     #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     #[doc(alias("suggested_launch_configuration"))]
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
-        let (kernel, limit, op) =
-            (self.as_raw(), limited(limit), "cuOccupancyMaxPotentialBlockSize");
+        let (kernel, limit, shared) = (self.as_raw(), limited(limit), bytes(dynamic_shared));
+        let op = "cuOccupancyMaxPotentialBlockSize";
         let (min_grid, threads) = self.context().ask(op, (0, 0), |(grid, threads)| {
             // SAFETY: the call writes two ints, to exclusive borrows; the function is loaded while
-            // `self` is; without a callback all blocks take `dynamic_shared`.
+            // `self` is; without a callback all blocks take `shared`.
             unsafe {
-                cu::cuOccupancyMaxPotentialBlockSize(
-                    grid,
-                    threads,
-                    kernel,
-                    None,
-                    dynamic_shared,
-                    limit,
-                )
+                cu::cuOccupancyMaxPotentialBlockSize(grid, threads, kernel, None, shared, limit)
             }
         })?;
         let [threads, min_grid] = [threads, min_grid].map(|n| u32::try_from(n).unwrap_or(0));
-        Ok(BlockSize { threads, min_grid })
+        BlockSize { threads, min_grid }.if_any(op)
     }
 
     /// [`Function::block_size`] for dynamic shared memory that depends on the number of threads per
@@ -131,7 +123,7 @@ impl Function {
     /// largest.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the device holds no block of any size with that much shared memory; the driver's.
+    /// As [`block_size`](Self::block_size).
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -158,11 +150,7 @@ impl Function {
         let (mut best, mut resident) = ((0, 0), 0);
         for warps in (1..=most.div_ceil(warp)).rev() {
             let threads = most.min(warps * warp);
-            let blocks = match self.max_active_blocks(threads, dynamic_shared(threads)) {
-                // More shared memory than a block can have.
-                Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => 0,
-                blocks => blocks?,
-            };
+            let blocks = self.max_active_blocks(threads, dynamic_shared(threads))?;
             if blocks * threads > resident {
                 (best, resident) = ((threads, blocks), blocks * threads);
             }
@@ -170,10 +158,18 @@ impl Function {
                 break;
             }
         }
-        let why = "no block of the kernel fits the device, whatever its number of threads";
-        Error::unless(resident > 0, "block_size_with", why)?;
         let (threads, blocks) = best;
-        Ok(BlockSize { threads, min_grid: blocks * device.multiprocessor_count()? })
+        let min_grid = blocks * device.multiprocessor_count()?;
+        BlockSize { threads, min_grid }.if_any("block_size_with")
+    }
+}
+
+impl BlockSize {
+    /// Refuses the size of a kernel of which no block fits the device.
+    fn if_any(self, op: &'static str) -> Result<Self> {
+        let why = "no block of the kernel can have that much shared memory; \
+                   `Function::set_max_dynamic_shared` raises the kernel's limit";
+        Error::unless(self.threads > 0 && self.min_grid > 0, op, why).map(|()| self)
     }
 }
 
@@ -186,6 +182,11 @@ fn limited(threads: Option<u32>) -> i32 {
 /// A number for the driver, which refuses numbers that are too large.
 fn int(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// A size for the driver, which takes the low 32 bits: more than any block can have stays more.
+fn bytes(shared: usize) -> usize {
+    shared.min(1 << 30)
 }
 
 #[cfg(test)]

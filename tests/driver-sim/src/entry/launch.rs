@@ -38,12 +38,13 @@ entries! {
     }
 
     cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared) |call| {
-        call.function(function)?;
+        let function = call.function(function)?;
         if threads <= 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let limit = call.functions[&function].max_dynamic_shared;
         // SAFETY: the caller passes a place for the number.
-        unsafe { put(blocks, resident(threads as u64, shared as u64) as c_int) }
+        unsafe { put(blocks, resident_if_allowed(threads as u64, shared, limit) as c_int) }
     }
 
     cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads) |call| {
@@ -57,21 +58,19 @@ entries! {
     }
 
     cuOccupancyMaxPotentialBlockSize(min_grid, block, function, shared_of, shared, limit) |call| {
-        call.function(function)?;
+        let function = call.function(function)?;
         if shared_of.is_some() {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let limit = if limit <= 0 { 1024 } else { limit.min(1024) };
         let sizes = (1..=limit).rev().filter(|&size| size == limit || size % 32 == 0);
+        let most_shared = call.functions[&function].max_dynamic_shared;
         let best = sizes.map(|size| {
-            let blocks = resident(size as u64, shared as u64);
+            let blocks = resident_if_allowed(size as u64, shared, most_shared);
             (blocks * size as u64, size, blocks)
         });
         // Of equal results, the first is the largest block.
         let found = best.fold((0, 0, 0), |best, next| if next.0 > best.0 { next } else { best });
-        if found.0 == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
         // SAFETY: the caller passes a place for the number.
         unsafe { put(min_grid, (found.2 * MULTIPROCESSORS) as c_int) }?;
         // SAFETY: the caller passes a place for the number.
@@ -102,6 +101,14 @@ const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
 const RESERVED: u64 = 1 << 10;
 /// Blocks of a cluster, unless the kernel opts into more.
 const MAX_CLUSTER: u64 = 8;
+
+/// [`resident`] as the driver answers questions: with the low 32 bits of the size, where what it reserves may wrap
+/// around, and with none for more than the kernel may have.
+fn resident_if_allowed(threads: u64, shared: usize, limit: c_int) -> u64 {
+    let shared = shared as u32;
+    let shared = shared.checked_add(RESERVED as u32).map_or(0, |_| shared.into());
+    if shared > limit as u64 { 0 } else { resident(threads, shared) }
+}
 
 /// Blocks that a multiprocessor holds.
 fn resident(threads: u64, shared: u64) -> u64 {
