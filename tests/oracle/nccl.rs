@@ -13,7 +13,7 @@ pub(crate) const STUBS: [(&str, &str); 3] = [
 ];
 
 /// Constants of `raw.rs`, and what `nccl.h` calls them.
-const NAMES: [(&str, &str); 24] = [
+const NAMES: [(&str, &str); 26] = [
     ("UNIQUE_ID_BYTES", "NCCL_UNIQUE_ID_BYTES"),
     ("SUCCESS", "ncclSuccess"),
     ("IN_PROGRESS", "ncclInProgress"),
@@ -34,6 +34,8 @@ const NAMES: [(&str, &str); 24] = [
     ("BFLOAT16", "ncclBfloat16"),
     ("SCALAR_HOST_IMMEDIATE", "ncclScalarHostImmediate"),
     ("SPLIT_NOCOLOR", "NCCL_SPLIT_NOCOLOR"),
+    ("SHRINK_DEFAULT", "NCCL_SHRINK_DEFAULT"),
+    ("SHRINK_ABORT", "NCCL_SHRINK_ABORT"),
     ("UNDEF_INT", "NCCL_CONFIG_UNDEF_INT"),
     ("API_MAGIC", "NCCL_API_MAGIC"),
     ("VERSION_CODE", "NCCL_VERSION(2, 18, 1)"),
@@ -57,7 +59,7 @@ const MEMBERS: [&str; 9] = [
 ];
 
 /// Functions of `library.rs`, with their arguments in `nccl.h`.
-const FUNCTIONS: [(&str, &str); 25] = [
+const FUNCTIONS: [(&str, &str); 26] = [
     ("ncclGetVersion", "int *"),
     ("ncclGetErrorString", "ncclResult_t"),
     ("ncclGetLastError", "ncclComm_t"),
@@ -99,6 +101,8 @@ const FUNCTIONS: [(&str, &str); 25] = [
     // Of 2.19.
     ("ncclCommRegister", "ncclComm_t, void *, size_t, void **"),
     ("ncclCommDeregister", "ncclComm_t, void *"),
+    // Of 2.27.
+    ("ncclCommShrink", "ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int"),
 ];
 
 /// Types of `nccl.h`, in Rust. Its enumerations are as large as an `int`, which is asserted.
@@ -152,12 +156,27 @@ fn declared(library: &str) -> Vec<(String, String)> {
     entries.map(|(name, ty)| (name.to_owned(), ty.to_owned())).collect()
 }
 
+/// The minor version of NCCL 2 that a name came with, if that is later than 2.18.
+fn since(name: &str) -> Option<u32> {
+    match name {
+        "ncclCommRegister" | "ncclCommDeregister" => Some(19),
+        "ncclCommShrink" | "NCCL_SHRINK_DEFAULT" | "NCCL_SHRINK_ABORT" => Some(27),
+        _ => None,
+    }
+}
+
 /// The program, and how many assertions it has; or what in `raw.rs` or `library.rs` is not as here.
 pub(crate) fn program(raw: &str, library: &str) -> Result<(String, usize), String> {
     let mut text = format!("#include <stddef.h>\n#include <nccl.h>\n{MAGIC}");
     let mut count = 0;
-    let mut claim = |claim: String| {
-        text.push_str(&format!("_Static_assert({claim}, \"{claim}\");\n"));
+    let mut claim = |name: &str, claim: String| {
+        let claim = format!("_Static_assert({claim}, \"{name}\");\n");
+        text.push_str(&match since(name) {
+            Some(minor) => {
+                format!("#if NCCL_VERSION_CODE >= NCCL_VERSION(2, {minor}, 0)\n{claim}#endif\n")
+            }
+            None => claim,
+        });
         count += 1;
     };
     for line in raw.lines() {
@@ -171,29 +190,24 @@ pub(crate) fn program(raw: &str, library: &str) -> Result<(String, usize), Strin
             value.trim_end_matches(';').replace('_', "").replace("cint::MIN", "(-2147483647 - 1)");
         let known = NAMES.iter().find(|(known, _)| *known == name);
         let (_, theirs) = known.ok_or_else(|| format!("{name} of raw.rs has no name in nccl.h"))?;
-        claim(format!("({theirs}) == ({value})"));
+        claim(theirs, format!("({theirs}) == ({value})"));
     }
     let mut offset = 0;
     for member in MEMBERS {
         let size = if matches!(member, "size" | "netName") { 8 } else { 4 };
-        claim(format!("offsetof(ncclConfig_t, {member}) == {offset}"));
+        claim(member, format!("offsetof(ncclConfig_t, {member}) == {offset}"));
         offset += size;
     }
     let enums = ["ncclResult_t", "ncclRedOp_t", "ncclDataType_t", "ncclScalarResidence_t"];
-    claim("sizeof(ncclUniqueId) == 128".to_owned());
-    enums.into_iter().for_each(|ty| claim(format!("sizeof({ty}) == sizeof(int)")));
+    claim("ncclUniqueId", "sizeof(ncclUniqueId) == 128".to_owned());
+    enums.into_iter().for_each(|ty| claim(ty, format!("sizeof({ty}) == sizeof(int)")));
     let functions = declared(library);
     if functions.len() != FUNCTIONS.len() {
         return Err(format!("{} functions, and not {}", functions.len(), FUNCTIONS.len()));
     }
     for (name, declared) in functions {
         let ty = function(&name, &declared)?;
-        let claim = format!("__builtin_types_compatible_p(__typeof__(&{name}), {ty})");
-        let claim = format!("_Static_assert({claim}, \"{name}\");\n");
-        text.push_str(&match name.ends_with("egister") {
-            true => format!("#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)\n{claim}#endif\n"),
-            false => claim,
-        });
+        claim(&name, format!("__builtin_types_compatible_p(__typeof__(&{name}), {ty})"));
     }
-    Ok((text, count + FUNCTIONS.len()))
+    Ok((text, count))
 }

@@ -183,15 +183,15 @@ fn m_nccl_absent() {
 }
 
 #[test]
-fn m_nccl_too_old_to_register() {
+fn m_nccl_too_old_for_a_function() {
     if !child::is_this() {
         let environment = [("CUDA_TESTS_SIM", Some("1"))];
-        child::run(concat!(module_path!(), "::m_nccl_too_old_to_register"), &environment);
+        child::run(concat!(module_path!(), "::m_nccl_too_old_for_a_function"), &environment);
         return;
     }
     cuda_sim::install(cuda_sim::Config::from_env().devices(1)).expect("it is the first");
     let of_2_18 = |name: &CStr| match name.to_bytes() {
-        b"ncclCommRegister" | b"ncclCommDeregister" => ptr::null(),
+        b"ncclCommRegister" | b"ncclCommDeregister" | b"ncclCommShrink" => ptr::null(),
         _ => cuda_sim::symbol(name),
     };
     // SAFETY: the simulated NCCL's functions have the signatures of `nccl.h`.
@@ -200,9 +200,14 @@ fn m_nccl_too_old_to_register() {
     let ranks = nccl::Ranks::init_all([&context]).expect("one rank");
     let buffer = context.alloc::<u8>(1 << 21).expect("little memory");
     let Rejected { error, value } = ranks.register(buffer).expect_err("there is no such function");
-    let op = "ncclCommRegister";
-    assert!(matches!(error, Error::Nccl(NcclError::Missing { op: it, .. }) if it == op), "{error}");
-    assert!(error.to_string().contains("NCCL 2.28 is too old"), "{error}");
+    // SAFETY: nothing is enqueued.
+    let alone = &unsafe { ranks.into_communicators() }[0];
+    let shrunk = alone.shrink(&[1]).expect_err("nor this one");
+    for (error, op) in [(error, "ncclCommRegister"), (shrunk, "ncclCommShrink")] {
+        let missing = |error: &Error| matches!(error, Error::Nccl(NcclError::Missing { op: it, .. }) if *it == op);
+        assert!(missing(&error), "{error}");
+        assert!(error.to_string().contains("NCCL 2.28 is too old"), "{error}");
+    }
     value.close().expect("it is not registered");
     child::done();
 }

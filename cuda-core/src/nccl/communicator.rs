@@ -7,12 +7,16 @@ use std::time::Duration;
 use std::{mem, ptr, slice};
 
 use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
+use super::library::missing;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{IN_PROGRESS, RawConfig, SPLIT_NOCOLOR, SUCCESS};
+use super::raw::{
+    IN_PROGRESS, RawCommunicator, RawConfig, SHRINK_ABORT, SHRINK_DEFAULT, SPLIT_NOCOLOR, SUCCESS,
+};
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
+use crate::memory::within;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::util::debug_by;
@@ -74,7 +78,7 @@ impl Communicator {
     /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
     ///   the same type, the same roots and reductions, with memory that is [registered](Self::register)
     ///   at all ranks or at none; each [`send`](super::OnStream::send) meets a
-    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split) alike, too.
+    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split) and [`shrink`](Self::shrink) alike, too.
     ///
     /// A rank that is lost, or that aborts, makes the others wait; nothing worse.
     ///
@@ -162,19 +166,101 @@ impl Communicator {
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let op = "ncclCommSplit";
         driver::ensure()?;
-        let Joined { nccl, options, ref context, .. } = *self.0;
+        let split = self.0.nccl.split;
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
+        self.derive(op, |raw, new, config| {
+            // SAFETY: `derive` passes the handle of a live, locked communicator, a place for another that
+            // outlives the call, and a configuration that is read.
+            unsafe { split(raw, color, key, new, config) }
+        })
+    }
+
+    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. Those
+    /// call it, all with the same ranks, after their work on this communicator is done; the excluded ones
+    /// do not: `ncclCommShrink`, of NCCL 2.27.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
+    /// with [`NcclError::Missing`] for an older NCCL.
+    ///
+    /// ```no_run
+    /// # fn fewer(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
+    /// let last = communicator.size() - 1;
+    /// if communicator.rank() < last {
+    ///     let others = communicator.shrink(&[last])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_DEFAULT"))]
+    pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
+        self.shrink_by(excluded, SHRINK_DEFAULT)
+    }
+
+    /// [`shrink`](Self::shrink) after ranks were lost, for which no new [`UniqueId`] has to be handed out:
+    /// ends the pending work of this communicator first, with unspecified results. The communicator is to be
+    /// [aborted](Self::abort) afterwards.
+    ///
+    /// Blocks, without a limit, until the streams of that work have come to it.
+    ///
+    /// # Errors
+    /// As [`shrink`](Self::shrink). NCCL refuses a communicator with an [error](Self::async_error).
+    ///
+    /// ```no_run
+    /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream, lost: usize) -> cuda_core::Result<()> {
+    /// if communicator.wait(&stream).is_err() {
+    ///     // All that are left have found out that it is this rank.
+    ///     let left = communicator.shrink_after_loss(&[lost])?;
+    ///     communicator.abort()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_ABORT"))]
+    pub fn shrink_after_loss(&self, lost: &[usize]) -> Result<Self> {
+        self.shrink_by(lost, SHRINK_ABORT)
+    }
+
+    fn shrink_by(&self, excluded: &[usize], flags: c_int) -> Result<Self> {
+        let op = "ncclCommShrink";
+        driver::ensure()?;
+        let shrink = self.0.nccl.shrink.ok_or_else(|| missing(op))?;
+        excluded.iter().try_for_each(|&rank| within(op, "excluded rank", rank, self.size()))?;
+        Error::unless(!excluded.is_empty(), op, "no rank is excluded")?;
+        let own = excluded.contains(&self.rank());
+        Error::unless(!own, op, "this rank is excluded; only those that stay call it")?;
+        // The size of a communicator is a `c_int`.
+        let mut excluded: Vec<c_int> = excluded.iter().map(|&rank| rank as c_int).collect();
+        excluded.sort_unstable();
+        excluded.dedup();
+        let count = excluded.len() as c_int;
+        let made = self.derive(op, |raw, new, config| {
+            // SAFETY: as above; the ranks are sorted and copied before the function returns.
+            unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
+        });
+        made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
+    }
+
+    /// Makes a communicator from this one by `call`, which may make none. It gets the handle of this one,
+    /// live and locked, with its context current; a place for a handle, which lives until the call is no
+    /// longer in progress; and a configuration to read before it returns.
+    fn derive(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
+    ) -> Result<Option<Self>> {
+        let Joined { nccl, options, ref context, .. } = *self.0;
+        // Another thread may write the handle. So the place is given up below unless the call is over: an
+        // abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let mut config = RawConfig::new(options.blocking);
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
-        // SAFETY: the communicator is live and locked, with its context current. The configuration is read
-        // in this call. The handle is written, perhaps by another thread, to a place that is given up below
-        // unless the call is over: an abort that waits for graphs may not yet have ended it.
-        let code = unsafe { (nccl.split)(held.raw(), color, key, raw.as_ptr(), &mut config) };
+        let code = call(held.raw(), raw.as_ptr(), &mut config);
         // NCCL 2.28 returns success from a call that does not block and is in progress.
-        let finished = held.finish(op, if code == SUCCESS { IN_PROGRESS } else { code });
+        let code = if code == SUCCESS && !options.blocking { IN_PROGRESS } else { code };
+        let finished = held.finish(op, code);
         drop(held);
         let made = raw.load(Ordering::Acquire);
         if finished.is_err() {

@@ -41,6 +41,10 @@ pub(super) const SCALAR_HOST_IMMEDIATE: c_int = 1;
 /// `NCCL_SPLIT_NOCOLOR`.
 pub(super) const SPLIT_NOCOLOR: c_int = -1;
 
+/// `NCCL_SHRINK_DEFAULT` and `NCCL_SHRINK_ABORT`, of NCCL 2.27.
+pub(super) const SHRINK_DEFAULT: c_int = 0;
+pub(super) const SHRINK_ABORT: c_int = 1;
+
 /// `NCCL_CONFIG_UNDEF_INT`.
 const UNDEF_INT: c_int = c_int::MIN;
 /// `NCCL_API_MAGIC`.

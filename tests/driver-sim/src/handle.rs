@@ -33,13 +33,18 @@ impl Handles {
 
     pub(crate) fn issue(&mut self, id: Id) -> usize {
         if let Some(value) = self.free.pop() {
-            if let Some(place) = self.place(value) {
-                self.issued[place] = Some(id);
-            }
+            self.rename(value, id);
             return value;
         }
         self.issued.push(Some(id));
         self.base + self.issued.len() * STRIDE
+    }
+
+    /// Makes a handle stand for another object.
+    pub(crate) fn rename(&mut self, value: usize, id: Id) {
+        if let Some(place) = self.place(value) {
+            self.issued[place] = Some(id);
+        }
     }
 
     pub(crate) fn retire(&mut self, value: usize) {

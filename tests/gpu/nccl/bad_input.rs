@@ -39,6 +39,10 @@ gpu_test! {
         outside(rank.on(stream)?.broadcast_in_place(&mut odd, 2));
         outside(rank.on(stream)?.reduce_in_place(&mut odd, 2, Reduction::Sum));
         assert!(refusal(rank.split(Some(1 << 31), 0).map(drop)).contains("beyond i32::MAX"));
+        let unshrunk = |excluded: &[usize]| refusal(rank.shrink(excluded).map(drop));
+        assert!(unshrunk(&[]).contains("no rank is excluded"));
+        assert!(unshrunk(&[1, 2]).contains("there is no excluded rank 2 among 2"));
+        assert!(unshrunk(&[1, rank.rank()]).contains("this rank is excluded"));
         // None of it was enqueued, nor was the other rank waited for.
         stream.synchronize()
     }
@@ -153,6 +157,7 @@ gpu_test! {
                 alone[0].wait(&stream),
                 alone[0].async_error(),
                 alone[0].split(None, 0).map(drop),
+                alone[0].shrink(&[1]).map(drop),
                 alone[0].register(memory).map(drop).map_err(|refused| refused.error),
                 // SAFETY: nothing is enqueued.
                 unsafe { Communicator::init_rank(&context, &id, 0, 1) }.map(drop),
@@ -199,6 +204,7 @@ gpu_test! {
         aborted(pair[0].async_error());
         aborted(pair[0].finalize());
         aborted(pair[0].split(None, 0).map(drop));
+        aborted(pair[0].shrink_after_loss(&[1]).map(drop));
         Ok(())
     }
 }

@@ -21,6 +21,24 @@ fn impatient(contexts: &[Context]) -> Result<Ranks> {
     Ranks::init_all_with(contexts, &CommunicatorOptions::new().limit(limit))
 }
 
+/// Lets two ranks connect, which NCCL does at their first operation.
+fn together(
+    pair: &[Communicator],
+    streams: &[Stream],
+    sums: &mut [DeviceBuffer<u32>],
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let reduce = |rank: usize, buffer| {
+            pair[rank].on(&streams[rank])?.all_reduce_in_place(buffer, Reduction::Sum)
+        };
+        let (first, second) = sums.split_at_mut(1);
+        let one = scope.spawn(move || reduce(1, &mut second[0]));
+        reduce(0, &mut first[0]).and(one.join().expect("no panic"))
+    })?;
+    assert_eq!(values(streams, sums)?, vec![vec![2; 100]; 2]);
+    Ok(())
+}
+
 gpu_test! {
     needs 1, nccl;
     fn k_nccl_a_rank_that_does_not_join_is_not_waited_for() -> Result<()> {
@@ -42,16 +60,7 @@ gpu_test! {
         let (contexts, streams) = devices(2)?;
         let pair = apart(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
-        // NCCL connects the ranks at the first operation.
-        std::thread::scope(|scope| {
-            let reduce = |rank: usize, buffer| {
-                pair[rank].on(&streams[rank])?.all_reduce_in_place(buffer, Reduction::Sum)
-            };
-            let (first, second) = sums.split_at_mut(1);
-            let one = scope.spawn(move || reduce(1, &mut second[0]));
-            reduce(0, &mut first[0]).and(one.join().expect("no panic"))
-        })?;
-        assert_eq!(values(&streams, &sums)?, vec![vec![2; 100]; 2]);
+        together(&pair, &streams, &mut sums)?;
         // The other does not come.
         pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
         let waited = pair[0].wait_for(&streams[0], SHORT);
@@ -70,6 +79,73 @@ gpu_test! {
         assert_eq!(values(&streams, &sums)?, vec![vec![7; 100]; 2]);
         Ok(())
     }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_goes_on_without_a_lost_rank_in_the_same_call() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
+        together(&pair, &streams, &mut sums)?;
+        // The other does not come.
+        pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+        let waited = pair[1].wait_for(&streams[1], SHORT);
+        assert!(matches!(waited, Err(Error::Nccl(NcclError::TimedOut { .. }))), "{waited:?}");
+        let left = pair[1].shrink_after_loss(&[0])?;
+        assert_eq!((left.rank(), left.size()), (0, 1));
+        // The stream goes on.
+        streams[1].fill(&mut sums[1], 7)?;
+        left.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+        assert_eq!(streams[1].download_vec(&sums[1])?, [7; 100]);
+        pair[1].abort()
+    }
+}
+
+gpu_test! {
+    needs 4, nccl;
+    fn k_nccl_communicators_without_some_ranks() -> Result<()> {
+        let (contexts, streams) = devices(4)?;
+        let ranks = apart(&contexts)?;
+        let mut sums = buffers(&streams, |rank| vec![1u32 << rank; 100])?;
+        // Twice, and the second time with what the first has made.
+        let shrunk = alongside([0, 2, 3], |rank| ranks[rank].shrink(&[1, 1]))?;
+        assert_eq!(shrunk.iter().map(|it| (it.rank(), it.size())).collect::<Vec<_>>(), [
+            (0, 3), (1, 3), (2, 3),
+        ]);
+        let pair = alongside([0, 2], |rank| shrunk[rank].shrink(&[1]))?;
+        let (first, last) = sums.split_at_mut(3);
+        let both = [(0, &mut first[0]), (1, &mut last[0])];
+        std::thread::scope(|scope| {
+            let calls = both.map(|(rank, sum)| {
+                let (communicator, stream) = (&pair[rank], &streams[3 * rank]);
+                scope.spawn(move || communicator.on(stream)?.all_reduce_in_place(sum, Reduction::Sum))
+            });
+            calls.into_iter().try_for_each(|call| call.join().expect("no panic"))
+        })?;
+        let sums = values(&streams, &sums)?;
+        assert_eq!(sums.iter().map(|sum| sum[0]).collect::<Vec<_>>(), [9, 2, 4, 9]);
+        // All ranks are still there.
+        let halves = alongside([0, 1, 2, 3], |rank| ranks[rank].split(Some(rank as u32 / 2), 0))?;
+        assert!(halves.iter().flatten().map(Communicator::size).eq([2; 4]));
+        Ok(())
+    }
+}
+
+/// What each of these ranks returns, called on a thread of its own.
+fn alongside<R: Send, const N: usize>(
+    ranks: [usize; N],
+    call: impl Fn(usize) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    std::thread::scope(|scope| {
+        let calls = ranks.map(|rank| {
+            scope.spawn({
+                let call = &call;
+                move || call(rank)
+            })
+        });
+        calls.into_iter().map(|call| call.join().expect("no panic")).collect()
+    })
 }
 
 gpu_test! {

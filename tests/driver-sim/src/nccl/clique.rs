@@ -23,12 +23,15 @@ pub(crate) struct Clique {
     pub(crate) connects: Vec<bool>,
     /// What one rank sends to another, by both.
     pub(crate) lanes: BTreeMap<(usize, usize), Lane>,
-    pub(crate) splits: Table<Split>,
+    pub(crate) splits: BTreeMap<SplitKey, Split>,
     /// Ranks were missing, which was reported.
     pub(crate) lacks_ranks: bool,
 }
 
-/// A split of a clique, which waits for all ranks.
+/// The ranks that a communicator is made without, and how many were made before without them.
+pub(crate) type SplitKey = (Vec<usize>, u64);
+
+/// New communicators for ranks of a clique, which wait for all of these ranks.
 #[derive(Debug, Default)]
 pub(crate) struct Split {
     /// By rank: color, key, and the communicator to be, if the color asks for one.
@@ -44,7 +47,7 @@ impl Clique {
             issued: vec![0; size],
             connects: vec![false; size],
             lanes: BTreeMap::new(),
-            splits: Table::new(),
+            splits: BTreeMap::new(),
             lacks_ranks: false,
         }
     }
@@ -85,16 +88,17 @@ impl State {
     pub(crate) fn join_split(
         &mut self,
         clique_id: Id,
-        (number, rank): (u64, usize),
+        (number, rank): (SplitKey, usize),
         (color, key): (i32, i32),
         child: Option<Id>,
     ) {
         let Some(clique) = self.nccl.cliques.get_mut(&clique_id) else {
             return;
         };
-        let split = clique.splits.row(number);
+        let taking_part = clique.ranks.len() - number.0.len();
+        let split = clique.splits.entry(number.clone()).or_default();
         split.parts.insert(rank, (color, key, child));
-        if split.parts.len() < clique.ranks.len() {
+        if split.parts.len() < taking_part {
             return;
         }
         let Some(split) = clique.splits.remove(&number) else {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::engine::clock::{Clock, Point};
 use crate::handle::Id;
 use crate::nccl::Registered;
+use crate::nccl::clique::SplitKey;
 use crate::nccl::number::Number;
 use crate::nccl::operation::Factor;
 use crate::nccl::raw::Code;
@@ -26,9 +27,10 @@ pub(crate) struct Communicator {
     pub(crate) error: Option<Code>,
     /// A group that was ended and whose operations are not enqueued.
     pub(crate) job: Option<Id>,
-    /// How many splits it has taken part in, and whether the last one may be in progress.
-    pub(crate) splits: u64,
-    pub(crate) splitting: bool,
+    /// How many splits it has taken part in, by the ranks that these left out, and the one that may be in
+    /// progress.
+    pub(crate) splits: BTreeMap<Vec<usize>, u64>,
+    pub(crate) splitting: Option<SplitKey>,
     /// The address where the handle of the communicator that is split off is written when that is over,
     /// and the handle.
     pub(crate) split_off: Option<(usize, usize)>,
@@ -62,8 +64,8 @@ impl State {
             patience: 0,
             error: None,
             job: None,
-            splits: 0,
-            splitting: false,
+            splits: BTreeMap::new(),
+            splitting: None,
             split_off: None,
             finalized: false,
             flushed: false,
@@ -82,7 +84,9 @@ impl State {
         };
         match comm.error {
             Some(error) => error,
-            None if comm.joins || comm.job.is_some() || comm.splitting => Code::IN_PROGRESS,
+            None if comm.joins || comm.job.is_some() || comm.splitting.is_some() => {
+                Code::IN_PROGRESS
+            }
             None if comm.finalized && !comm.flushed => Code::IN_PROGRESS,
             None => Code::SUCCESS,
         }
@@ -121,8 +125,8 @@ impl State {
         };
         if comm.joins {
             clique.is_whole()
-        } else if comm.splitting {
-            !clique.splits.contains_key(&comm.splits)
+        } else if let Some(split) = &comm.splitting {
+            !clique.splits.contains_key(split)
         } else {
             clique.ranks.iter().all(over)
         }
@@ -133,10 +137,10 @@ impl State {
         let Some(comm) = self.nccl.communicators.get_mut(&id) else {
             return;
         };
-        (comm.joins, comm.splitting) = (false, false);
+        (comm.joins, comm.splitting) = (false, None);
         if let Some((place, handle)) = comm.split_off.take() {
             let place = std::ptr::with_exposed_provenance_mut::<usize>(place);
-            // SAFETY: the caller of `ncclCommSplit` keeps the place until the call is over.
+            // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call is over.
             unsafe { place.write(handle) };
         }
         if !comm.finalized || comm.flushed {
@@ -188,6 +192,26 @@ impl State {
             self.forget_clique(clique);
         }
         crate::state::CHANGED.notify_all();
+    }
+
+    /// Ends what the program has enqueued before with a communicator, with results that mean nothing. Returns
+    /// what the communicator is known by from now on.
+    pub(crate) fn cut_off(&mut self, id: Id) -> Id {
+        let Some(comm) = self.nccl.communicators.remove(&id) else {
+            return id;
+        };
+        let new = self.new_id();
+        self.nccl.handles.rename(comm.handle, new);
+        for known in self.nccl.registered.values_mut().filter(|known| known.communicator == id) {
+            known.communicator = new;
+        }
+        let clique = comm.clique.and_then(|clique| self.nccl.cliques.get_mut(&clique));
+        if let Some(clique) = clique {
+            clique.ranks[comm.rank] = Some(new);
+        }
+        self.nccl.communicators.insert(new, comm);
+        crate::state::CHANGED.notify_all();
+        new
     }
 
     /// Ends the registrations of a communicator.

@@ -57,6 +57,10 @@ pub(crate) const UNDEFINED: c_int = c_int::MIN;
 /// `NCCL_SPLIT_NOCOLOR`.
 pub(crate) const NO_COLOR: c_int = -1;
 
+/// `NCCL_SHRINK_DEFAULT` and `NCCL_SHRINK_ABORT`.
+pub(crate) const SHRINK_DEFAULT: c_int = 0;
+pub(crate) const SHRINK_ABORT: c_int = 1;
+
 /// The version that the simulated NCCL has: 2.28.3.
 pub(crate) const VERSION: c_int = 22803;
 

@@ -71,6 +71,14 @@ pub(crate) mod symbol {
             new: *mut Comm,
             config: *const Config,
         ) -> c_int;
+        pub(crate) fn ncclCommShrink(
+            comm: Comm,
+            excluded: *mut c_int,
+            count: c_int,
+            new: *mut Comm,
+            config: *const Config,
+            flags: c_int,
+        ) -> c_int;
         pub(crate) fn ncclCommFinalize(comm: Comm) -> c_int;
         pub(crate) fn ncclCommDestroy(comm: Comm) -> c_int;
         pub(crate) fn ncclCommAbort(comm: Comm) -> c_int;

@@ -1,6 +1,7 @@
-//! How ranks join, and how communicators split.
+//! How ranks join, and how communicators are made from others.
 
 use std::ffi::c_int;
+use std::slice;
 
 use cuda_sys::CUDA_ERROR_INVALID_DEVICE;
 
@@ -8,7 +9,10 @@ use crate::call::Call;
 use crate::handle::{Id, pointer};
 use crate::nccl::call::{argument, cuda, put};
 use crate::nccl::clique::Clique;
-use crate::nccl::raw::{Answer, Code, Config, MAGIC, NO_COLOR, RawComm, UNDEFINED, UniqueId};
+use crate::nccl::raw::{
+    Answer, Code, Config, MAGIC, NO_COLOR, RawComm, SHRINK_ABORT, SHRINK_DEFAULT, UNDEFINED,
+    UniqueId,
+};
 use crate::report::ViolationKind;
 
 nccl_entries! {
@@ -78,33 +82,81 @@ nccl_entries! {
         new: *mut RawComm,
         config: *const Config,
     ) of comm |call| {
-        let parent = call.ready_communicator(comm)?;
-        if new.is_null() || (color < 0 && color != NO_COLOR) {
+        if color < 0 && color != NO_COLOR {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller passes null or a configuration.
-        let blocking = unsafe { blocks(config) }?;
-        let name = call.name;
-        let own = call.nccl.communicators.get_mut(&parent).ok_or(Code::INVALID_ARGUMENT)?;
-        own.splits += 1;
-        own.splitting = true;
-        let (number, rank, device) = (own.splits, own.rank, own.device);
-        let (clique, blocking) = (own.clique, blocking.unwrap_or(own.blocking));
-        let clique = clique.ok_or(Code::INVALID_ARGUMENT)?;
-        let child = (color != NO_COLOR)
-            .then(|| call.new_communicator((None, 0), device, blocking, name));
-        let handle = child.map_or(0, |child| call.nccl.communicators[&child].handle);
-        // SAFETY: the caller passes a place for the communicator.
-        unsafe { put(new, pointer(0)) }?;
-        if let Some(parent) = call.nccl.communicators.get_mut(&parent) {
-            parent.split_off = Some((new.expose_provenance(), handle));
-        }
-        call.join_split(clique, (number, rank), (color, key), child);
-        let taken = call.take_member(parent);
-        let taken = taken.and(child.map_or(Ok(()), |child| call.take_member(child)));
-        // As NCCL 2.28 does.
-        if taken == Err(Code::IN_PROGRESS) { Ok(()) } else { taken }
+        let parent = call.ready_communicator(comm)?;
+        // SAFETY: the caller passes a place for the communicator, and null or a configuration.
+        unsafe { derive(call, parent, Vec::new(), (color, key), new, config) }
     }
+
+    ncclCommShrink(
+        comm: RawComm,
+        excluded: *mut c_int,
+        count: c_int,
+        new: *mut RawComm,
+        config: *const Config,
+        flags: c_int,
+    ) of comm |call| {
+        let mut parent = call.ready_communicator(comm)?;
+        let count = usize::try_from(count).ok().filter(|count| *count > 0 && !excluded.is_null());
+        let count = count.ok_or(Code::INVALID_ARGUMENT)?;
+        // SAFETY: not null, so the caller passes `count` ranks.
+        let excluded = unsafe { slice::from_raw_parts_mut(excluded, count) };
+        excluded.sort_unstable();
+        let own = &call.nccl.communicators[&parent];
+        let size = own.clique.map_or(0, |clique| call.nccl.cliques[&clique].ranks.len());
+        let known = |rank: &c_int| usize::try_from(*rank).ok().filter(|rank| *rank < size);
+        let known: Option<Vec<usize>> = excluded.iter().map(known).collect();
+        let twice = excluded.windows(2).any(|pair| pair[0] == pair[1]);
+        let known = known.filter(|known| !known.contains(&own.rank) && !twice);
+        let (known, key) = (known.ok_or(Code::INVALID_ARGUMENT)?, own.rank as c_int);
+        match flags {
+            SHRINK_DEFAULT => {}
+            SHRINK_ABORT => parent = call.cut_off(parent),
+            _ => return Err(Code::INVALID_ARGUMENT),
+        }
+        // SAFETY: the caller passes a place for the communicator, and null or a configuration.
+        unsafe { derive(call, parent, known, (0, key), new, config) }
+    }
+}
+
+/// A rank takes part in making communicators from one, without the excluded ranks of it.
+///
+/// # Safety
+/// `new` is null or has room for a handle; `config` is null or points to an `ncclConfig_t`.
+unsafe fn derive(
+    call: &mut Call,
+    parent: Id,
+    excluded: Vec<usize>,
+    (color, key): (c_int, c_int),
+    new: *mut RawComm,
+    config: *const Config,
+) -> Answer {
+    // SAFETY: this function's contract.
+    let blocking = unsafe { blocks(config) }?;
+    // SAFETY: this function's contract.
+    unsafe { put(new, pointer(0)) }?;
+    let name = call.name;
+    let own = call.nccl.communicators.get_mut(&parent).ok_or(Code::INVALID_ARGUMENT)?;
+    let before = own.splits.entry(excluded.clone()).or_default();
+    *before += 1;
+    let number = (excluded, *before);
+    own.splitting = Some(number.clone());
+    let (rank, device) = (own.rank, own.device);
+    let (clique, blocking) = (own.clique, blocking.unwrap_or(own.blocking));
+    let clique = clique.ok_or(Code::INVALID_ARGUMENT)?;
+    let child =
+        (color != NO_COLOR).then(|| call.new_communicator((None, 0), device, blocking, name));
+    let handle = child.map_or(0, |child| call.nccl.communicators[&child].handle);
+    if let Some(parent) = call.nccl.communicators.get_mut(&parent) {
+        parent.split_off = Some((new.expose_provenance(), handle));
+    }
+    call.join_split(clique, (number, rank), (color, key), child);
+    let taken = call.take_member(parent);
+    let taken = taken.and(child.map_or(Ok(()), |child| call.take_member(child)));
+    // As NCCL 2.28 does.
+    if taken == Err(Code::IN_PROGRESS) { Ok(()) } else { taken }
 }
 
 /// Whether communicators block that are made with a configuration, if it says.

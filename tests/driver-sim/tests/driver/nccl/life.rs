@@ -126,6 +126,37 @@ fn a_split_by_color_and_key() {
 }
 
 #[test]
+fn a_communicator_shrinks_to_the_ranks_that_are_left() {
+    let session = begin();
+    let ranks = ranks::<3>();
+    let mut children = [null_mut(); 3];
+    for rank in [2, 0] {
+        let (own, child) = (&ranks[rank], &mut children[rank]);
+        let mut excluded = [1];
+        let mut shrink = |excluded: &mut [c_int], flags| {
+            let count = excluded.len() as c_int;
+            let (list, new) = (excluded.as_mut_ptr(), &raw mut *child);
+            nccl!(ncclCommShrink(own.comm, list, count, new, null_mut(), flags))
+        };
+        for bad in [&mut [][..], &mut [1, 1], &mut [3], &mut [rank as c_int]] {
+            assert_eq!(shrink(bad, 0), INVALID_ARGUMENT, "{bad:?}");
+        }
+        assert_eq!(shrink(&mut excluded, 2), INVALID_ARGUMENT);
+        assert_eq!(shrink(&mut excluded, 0), SUCCESS);
+    }
+    for rank in [0, 2] {
+        assert_eq!(settled(ranks[rank].comm), SUCCESS);
+        let (child, mut new, mut count) = (children[rank], -1, -1);
+        assert_eq!(settled(child), SUCCESS);
+        done!(ncclCommUserRank(child, &mut new));
+        done!(ncclCommCount(child, &mut count));
+        assert_eq!((new, count), (rank as c_int / 2, 2));
+        done!(ncclCommDestroy(child));
+    }
+    release(&session, ranks);
+}
+
+#[test]
 fn finalising_waits_for_work_and_for_all_ranks() {
     let session = begin();
     let ranks = ranks::<2>();
