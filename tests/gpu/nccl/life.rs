@@ -103,6 +103,20 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_communicator_of_the_only_rank_left() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let left = pair[1].shrink(&[0])?;
+        let mut sum = streams[1].upload_new(&[5u32; 100])?;
+        left.on(&streams[1])?.all_reduce_in_place(&mut sum, Reduction::Sum)?;
+        left.wait(&streams[1])?;
+        assert_eq!(streams[1].download_vec(&sum)?, [5; 100]);
+        left.finalize()
+    }
+}
+
+gpu_test! {
     needs 4, nccl;
     fn k_nccl_communicators_without_some_ranks() -> Result<()> {
         let (contexts, streams) = devices(4)?;
