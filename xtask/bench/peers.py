@@ -354,15 +354,15 @@ def measure_torch(bench):
 
     def all_reduce_alone():
         # In place, the only way: NCCL has nothing to enqueue.
-        return joined_by_torch(0, 1, 0, SMALL), settle
+        return joined_by_torch(0, 1, torch.distributed.HashStore(), SMALL), settle
 
     def all_reduce_of_two():
-        from torch import distributed, multiprocessing
+        from torch import multiprocessing
 
-        store = distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        where = (1, 2, store.port, GIB, with_warm_up(bench.batches))
+        store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        where = (store.port, GIB, with_warm_up(bench.batches))
         multiprocessing.get_context("spawn").Process(target=other_rank, args=where, daemon=True).start()
-        return waited(joined_by_torch(0, 2, store.port, GIB), torch.cuda.synchronize, True)
+        return waited(joined_by_torch(0, 2, store, GIB), torch.cuda.synchronize, True)
 
     def alloc():
         return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
@@ -405,8 +405,8 @@ def measure_torch(bench):
     bench.time("all-reduce + wait 1 GiB, 2 processes", all_reduce_of_two, 1)
 
 
-def joined_by_torch(rank, ranks, port, size):
-    """An all-reduce of this process, which joins others by the store at that port."""
+def joined_by_torch(rank, ranks, store, size):
+    """An all-reduce of this process, whose group keeps the store by which the ranks join."""
     import torch
     from torch import distributed
 
@@ -414,18 +414,18 @@ def joined_by_torch(rank, ranks, port, size):
         distributed.destroy_process_group()
     else:
         atexit.register(distributed.destroy_process_group)
-    store = distributed.TCPStore("localhost", port, wait_for_workers=False, is_master=ranks == 1)
     distributed.init_process_group("nccl", store=store, rank=rank, world_size=ranks)
     data = torch.zeros(size // 4, device=f"cuda:{rank}")
     return lambda: distributed.all_reduce(data)
 
 
-def other_rank(rank, ranks, port, size, calls):
-    """Makes the calls of another process."""
+def other_rank(port, size, calls):
+    """Makes the calls of rank 1 of 2, in a process of its own."""
     import torch
 
-    torch.cuda.set_device(rank)
-    reduce = joined_by_torch(rank, ranks, port, size)
+    torch.cuda.set_device(1)
+    store = torch.distributed.TCPStore("localhost", port, wait_for_workers=False)
+    reduce = joined_by_torch(1, 2, store, size)
     for _ in range(calls):
         reduce()
     torch.cuda.synchronize()
