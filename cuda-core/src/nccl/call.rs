@@ -269,7 +269,7 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
         return call.core.ensure();
     }
     let bound = call.bind()?;
-    let _scope = NcclScope::enter(&call.joined.context)?;
+    let mut scope = NcclScope::enter(&call.joined.context)?;
     let mut held = call.joined.hold(op)?;
     let Call { joined, shape, from, to, ref mut used, .. } = call;
     let (_, result) = bound.order(op, used.touches_mut(), || {
@@ -286,8 +286,9 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
         })
     });
     call.note_use(call.core.timeline().issued());
-    if result.is_err() {
-        call.keep();
+    match result {
+        Ok(()) => scope.calls_succeeded(),
+        Err(_) => call.keep(),
     }
     result
 }
@@ -310,7 +311,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     if !together {
         return Err(Error::NotCapturable { op: GROUP });
     }
-    let _scope = NcclScope::enter(&joined.context)?;
+    let mut scope = NcclScope::enter(&joined.context)?;
     let _turn = lock_all(calls.iter().filter_map(|call| call.joined.turn.as_deref()));
     let mut held = HeldRanks::new();
     hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
@@ -334,6 +335,9 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         if result.is_err() {
             call.keep();
         }
+    }
+    if result.is_ok() {
+        scope.calls_succeeded();
     }
     result
 }

@@ -463,7 +463,14 @@ impl<'g, 'a> OnStream<'g, 'a> {
         if backing.home().is_some_and(|home| Arc::ptr_eq(home, self.core)) {
             return Ok(false);
         }
-        let op = operation.op();
+        self.admit_other(operation.op(), view)
+    }
+
+    /// [`OnStream::admit`] for other memory than this stream's.
+    // Not within the function above, which is compiled into each operation.
+    #[inline(never)]
+    fn admit_other<T: Element>(&self, op: &'static str, view: &DeviceSlice<'_, T>) -> Result<bool> {
+        let backing = &view.block().backing;
         at_home(op, self.core, view)?;
         self.joined.require_reach(op, backing)?;
         Ok(backing.is_registered_with(Arc::as_ptr(self.joined).addr()))

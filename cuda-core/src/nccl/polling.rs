@@ -12,19 +12,24 @@ use crate::process::{DeferForeignCode, RelaxedCaptureMode, driver};
 pub(super) struct NcclScope<'a> {
     // Dropped in this order.
     _relaxed: Option<RelaxedCaptureMode>,
-    _entered: NcclContext<'a>,
+    entered: NcclContext<'a>,
     _quiet: DeferForeignCode,
 }
 
 /// What is current around the calls.
 enum NcclContext<'a> {
-    Present { _context: Present<'a> },
+    Present(Present<'a>),
     Entered { _guard: Guard },
 }
 
 /// A primary context that was current before the calls, and is so again after them. Does what a [`Guard`]
 /// does, which for such a context has nothing to keep, in a third of the instructions.
-struct Present<'a>(&'a Context);
+struct Present<'a> {
+    context: &'a Context,
+    /// NCCL's calls have succeeded. They make the runtime's current device current again before they return,
+    /// which is this context's.
+    is_restored: bool,
+}
 
 impl<'a> NcclScope<'a> {
     #[inline]
@@ -32,11 +37,19 @@ impl<'a> NcclScope<'a> {
         let raw = context.live()?;
         let _quiet = DeferForeignCode::begin();
         let saved = current::get()?;
-        let _entered = match saved == raw && context.is_primary() {
-            true => NcclContext::Present { _context: Present(context) },
+        let entered = match saved == raw && context.is_primary() {
+            true => NcclContext::Present(Present { context, is_restored: false }),
             false => NcclContext::Entered { _guard: Guard::enter_over(saved, context)? },
         };
-        Ok(Self { _relaxed: None, _entered, _quiet })
+        Ok(Self { _relaxed: None, entered, _quiet })
+    }
+
+    /// Notes that all calls have succeeded, so that no driver call has to ask what is current.
+    #[inline]
+    pub(super) fn calls_succeeded(&mut self) {
+        if let NcclContext::Present(present) = &mut self.entered {
+            present.is_restored = true;
+        }
     }
 
     /// For calls that allocate or free, which must end no capture.
@@ -49,12 +62,12 @@ impl<'a> NcclScope<'a> {
 impl Drop for Present<'_> {
     #[inline]
     fn drop(&mut self) {
-        if driver::is_gone() {
+        if self.is_restored || driver::is_gone() {
             return;
         }
         let now = current::get_again();
-        if now.as_ref().ok() != Some(&self.0.raw()) {
-            drop(Guard::of_present(self.0));
+        if now.as_ref().ok() != Some(&self.context.raw()) {
+            drop(Guard::of_present(self.context));
         }
     }
 }
