@@ -8,6 +8,11 @@ use super::many::{EntryKey, Many};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::process::deferred;
 use crate::timeline::{Mark, Timeline};
+use crate::util::OwningInlineVec;
+
+/// Marks of entries that were removed under a lock. Dropping the last reference to a timeline calls the driver,
+/// so they are dropped after it. A write after another stream's leaves one: no heap memory for that.
+pub(super) type Spent = OwningInlineVec<Mark, 2>;
 
 /// An allocation that one stream uses as a whole needs no heap memory for its ledger.
 #[derive(Default)]
@@ -92,7 +97,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
+    pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Spent) {
         *self = match mem::take(self) {
             Self::None => Self::One(entry, 0),
             some => {
@@ -103,7 +108,7 @@ impl Entries {
         };
     }
 
-    fn into_many(self, spent: &mut Vec<Mark>) -> Box<Many> {
+    fn into_many(self, spent: &mut Spent) -> Box<Many> {
         match self {
             Self::Many(many) => many,
             Self::One(entry, read) => {
@@ -122,14 +127,14 @@ impl Entries {
     /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the set of streams that have entries
     /// is the same as before; otherwise the marks to query afterwards, with nothing locked.
     #[inline]
-    pub(super) fn mark(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+    pub(super) fn mark(&mut self, used: Use<'_>, spent: &mut Spent) -> Option<Vec<Mark>> {
         if self.advance(used) || used.range.is_empty() {
             return None;
         }
         self.mark_among_others(used, spent)
     }
 
-    fn mark_among_others(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+    fn mark_among_others(&mut self, used: Use<'_>, spent: &mut Spent) -> Option<Vec<Mark>> {
         let Use { range, access, stream, seq, fences } = used;
         let key = EntryKey::new(range, access, stream.id());
         // A write supersedes the entries it has waited for, the earlier ones of its own stream, and
@@ -195,7 +200,7 @@ impl Entries {
     }
 
     /// Removes the entries about these bytes that are known to have completed.
-    pub(super) fn prune(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
+    pub(super) fn prune(&mut self, range: &Bytes, spent: &mut Spent) {
         match mem::take(self) {
             Self::None => {}
             Self::One(entry, read) => {
@@ -213,7 +218,7 @@ impl Entries {
     }
 
     /// Removes the entries of those streams that are known to have completed.
-    pub(super) fn prune_of(&mut self, asked: &[Mark], spent: &mut Vec<Mark>) {
+    pub(super) fn prune_of(&mut self, asked: &[Mark], spent: &mut Spent) {
         if let Self::Many(many) = self {
             for mark in asked {
                 many.forget_of(mark.timeline.id(), spent);

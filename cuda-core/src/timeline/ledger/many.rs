@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::{Entries, LedgerEntry, has_completed, within};
+use super::entries::{Entries, LedgerEntry, Spent, has_completed, within};
 use super::{Access, Bytes};
 use crate::timeline::Mark;
 use crate::util::Turns;
@@ -126,7 +126,7 @@ impl Many {
         &mut self,
         own: EntryKey,
         ordered: impl Fn(&Mark) -> bool,
-        spent: &mut Vec<Mark>,
+        spent: &mut Spent,
     ) {
         let range = own.range();
         // Entries that were merged are not split again.
@@ -158,16 +158,16 @@ impl Many {
     }
 
     /// Removes the entries about these bytes that are known to have completed.
-    pub(super) fn forget(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
+    pub(super) fn forget(&mut self, range: &Bytes, spent: &mut Spent) {
         let taken = self.take(range, |_, mark| has_completed(mark));
-        spent.extend(taken.into_iter().map(|(_, mark)| mark));
+        taken.into_iter().for_each(|(_, mark)| spent.push(mark));
     }
 
     /// Removes the entries of a stream that are known to have completed.
-    pub(super) fn forget_of(&mut self, stream: u64, spent: &mut Vec<Mark>) {
+    pub(super) fn forget_of(&mut self, stream: u64, spent: &mut Spent) {
         for key in self.keys_of(stream, |_| true) {
             if self.entries.get(&key).is_some_and(has_completed) {
-                spent.extend(self.remove(key));
+                self.remove(key).into_iter().for_each(|mark| spent.push(mark));
             }
         }
     }
@@ -208,7 +208,7 @@ impl Many {
     }
 
     /// Adds an entry for an access that comes after what conflicts with it.
-    pub(super) fn enter(&mut self, mut entry: LedgerEntry, spent: &mut Vec<Mark>) {
+    pub(super) fn enter(&mut self, mut entry: LedgerEntry, spent: &mut Spent) {
         let stream = entry.mark.timeline.id();
         // The new entry covers earlier accesses of the same kind and stream within its bytes.
         let earlier = self.keys_of(stream, |key| {
@@ -224,7 +224,7 @@ impl Many {
     }
 
     /// Adds an entry beside the others; merges it with another of its stream if that has many.
-    pub(super) fn put(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
+    pub(super) fn put(&mut self, entry: LedgerEntry, spent: &mut Spent) {
         let LedgerEntry { mut range, access, mut mark } = entry;
         if range.is_empty() {
             return spent.push(mark);

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::error::Error;
 use crate::timeline::{Mark, Timeline};
 use crate::util::lock;
-use entries::{Entries, LedgerEntry, thin_out};
+use entries::{Entries, LedgerEntry, Spent, thin_out};
 
 pub(crate) use entries::{overlap, within};
 pub(crate) use fences::{Fences, NO_FENCES, ONLY_IN_ITS_GRAPH};
@@ -339,7 +339,7 @@ impl Ledger {
     #[cold]
     fn mark_locked(&self, used: Use<'_>) {
         // Dropped after the lock: dropping the last reference to a timeline calls the driver.
-        let mut spent = Vec::new();
+        let mut spent = Spent::new();
         let mut entries = match self.own_entries() {
             Ok(entries) => entries,
             Err(shared) => return shared.mark(used),
@@ -392,7 +392,7 @@ impl Ledger {
             return shared.mark(used);
         }
         let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut spent = Vec::new();
+        let mut spent = Spent::new();
         if read_elsewhere {
             // Moved to the other entries, where it can be superseded like them.
             if let Some(reader) = self.reader.take() {
@@ -410,8 +410,8 @@ impl Ledger {
         self.forget(|entries, spent| entries.prune(range, spent));
     }
 
-    fn forget(&self, f: impl FnOnce(&mut Entries, &mut Vec<Mark>)) {
-        let mut spent = Vec::new();
+    fn forget(&self, f: impl FnOnce(&mut Entries, &mut Spent)) {
+        let mut spent = Spent::new();
         match self.own_entries() {
             Ok(mut entries) => {
                 f(&mut entries, &mut spent);
@@ -436,7 +436,7 @@ impl Ledger {
         if let Some(shared) = self.shared().filter(|shared| shared.is_of_a_graph()) {
             return KeptMemory::of(shared);
         }
-        let mut spent = Vec::new();
+        let mut spent = Spent::new();
         let mut entries = lock(&self.entries);
         let shared = self.shared.get_or_init(|| SharedLedger::new(mem::take(&mut *entries)));
         if self.only.swap(SHARED, Ordering::SeqCst) != SHARED {

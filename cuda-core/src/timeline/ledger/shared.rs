@@ -16,7 +16,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::entries::{Entries, has_completed, overlap, thin_out, within};
+use super::entries::{Entries, Spent, has_completed, overlap, thin_out, within};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::process::driver;
 use crate::timeline::{Mark, Timeline};
@@ -206,7 +206,7 @@ impl SharedLedger {
     /// See [`Ledger::mark`](super::Ledger::mark).
     pub(super) fn mark(&self, used: Use<'_>) {
         // Dropped after the lock: dropping the last reference to a timeline calls the driver.
-        let mut spent = Vec::new();
+        let mut spent = Spent::new();
         let mut uses = lock(&self.uses);
         if used.access == Access::Write && self.only.load(Ordering::Relaxed) == READERS {
             self.only.store(SEVERAL, Ordering::Release);
@@ -220,7 +220,7 @@ impl SharedLedger {
 
     /// Removes the entries of these streams that are known to have completed.
     fn prune_of(&self, asked: &[Mark]) {
-        let mut spent = Vec::new();
+        let mut spent = Spent::new();
         self.change(|entries| entries.prune_of(asked, &mut spent));
     }
 
@@ -293,7 +293,7 @@ impl SharedLedger {
     ) {
         let mark = last.mark();
         let since = point_of(mark.as_ref());
-        let (mut spent, mut asked) = (Vec::new(), Vec::new());
+        let (mut spent, mut asked) = (Spent::new(), Vec::new());
         let mut uses = lock(&self.uses);
         let Uses { entries, launches, .. } = &mut *uses;
         if let Some(Mark { timeline, seq }) = mark.as_ref().filter(|mark| !has_completed(mark)) {
