@@ -8,7 +8,7 @@ use cuda_core::nccl;
 use cuda_core::nvrtc::{self, Program};
 use cuda_core::{
     Allocator, CachingPool, Context, Device, DeviceGroup, Error, NcclError, PointerAttributes,
-    Rejected, Result, Uuid, Version, set_default_allocator, with_allocator,
+    Rejected, Result, Stream, Uuid, Version, set_default_allocator, with_allocator,
 };
 
 use support::child;
@@ -209,6 +209,43 @@ fn m_nccl_too_old_for_a_function() {
         assert!(error.to_string().contains("NCCL 2.28 is too old"), "{error}");
     }
     value.close().expect("it is not registered");
+    child::done();
+}
+
+#[test]
+fn m_nccl_calls_that_return_early_by_the_environment() {
+    if !child::is_this() {
+        let environment = [("CUDA_TESTS_SIM", Some("2")), ("NCCL_COMM_BLOCKING", Some("0"))];
+        child::run(
+            concat!(module_path!(), "::m_nccl_calls_that_return_early_by_the_environment"),
+            &environment,
+        );
+        return;
+    }
+    cuda_sim::install(cuda_sim::Config::from_env().devices(2)).expect("it is the first");
+    // SAFETY: the simulated NCCL's functions have the signatures of `nccl.h`.
+    unsafe { nccl::install(cuda_sim::symbol) }.expect("no function is missing");
+    let work = || -> Result<()> {
+        let contexts = Device::contexts(Device::all()?)?;
+        let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
+        let options = nccl::CommunicatorOptions::new().blocking(true);
+        let ranks = nccl::Ranks::init_all_with(&contexts, &options)?;
+        let ones = |stream: &Stream| stream.upload_new(&[1u32; 8]);
+        let mut sums: Vec<_> = streams.iter().map(ones).collect::<Result<_>>()?;
+        for round in 0..20 {
+            ranks.on(&streams)?.all_reduce_in_place(&mut sums, nccl::Reduction::Sum)?;
+            assert_eq!(streams[0].download_vec(&sums[0])?, [2 << round; 8]);
+        }
+        // SAFETY: all ranks split.
+        let ranks = unsafe { ranks.into_communicators() };
+        std::thread::scope(|scope| {
+            let split = |rank: usize| ranks[rank].split(Some(0), 0).map(|made| made.is_some());
+            let other = scope.spawn(move || split(1));
+            assert!(split(0)? && other.join().expect("no panic")?);
+            Ok(())
+        })
+    };
+    work().expect("NCCL is asked until it is done");
     child::done();
 }
 

@@ -399,7 +399,7 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
         return refused.and(await_all(GROUP, all));
     }
     // Calls that block are done; after others, NCCL 2.28 may say so too early.
-    match code == SUCCESS && all.iter().all(|held| held.joined.options.blocking) {
+    match code == SUCCESS && all.iter().all(|held| held.joined.blocks) {
         true => Ok(()),
         false => await_all(GROUP, all),
     }

@@ -199,27 +199,31 @@ impl Communicator {
     }
 
     /// [`shrink`](Self::shrink) after ranks were lost, for which no new [`UniqueId`] has to be handed out:
-    /// ends the pending work of this communicator first, with unspecified results. The communicator is to be
-    /// [aborted](Self::abort) afterwards.
+    /// ends the pending work of this communicator first, with unspecified results, and
+    /// [aborts](Self::abort) it in the end.
     ///
-    /// Blocks, without a limit, until the streams of that work have come to it.
+    /// Until the streams of that work have come to it, NCCL blocks the thread, without a limit, and an abort of
+    /// another thread waits for that. So abort other communicators first whose work these streams wait for.
     ///
     /// # Errors
-    /// As [`shrink`](Self::shrink). NCCL refuses a communicator with an [error](Self::async_error).
+    /// As [`shrink`](Self::shrink), after the pending work was ended: NCCL refuses a communicator with an
+    /// [error](Self::async_error).
     ///
     /// ```no_run
     /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream, lost: usize) -> cuda_core::Result<()> {
     /// if communicator.wait(&stream).is_err() {
     ///     // All that are left have found out that it is this rank.
     ///     let left = communicator.shrink_after_loss(&[lost])?;
-    ///     communicator.abort()?;
     /// }
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias("ncclCommShrink", "NCCL_SHRINK_ABORT"))]
     pub fn shrink_after_loss(&self, lost: &[usize]) -> Result<Self> {
-        self.shrink_by(lost, SHRINK_ABORT)
+        let left = self.shrink_by(lost, SHRINK_ABORT)?;
+        // Its ranks do not agree any more on what was enqueued. Failures are reported.
+        drop(self.abort());
+        Ok(left)
     }
 
     fn shrink_by(&self, excluded: &[usize], flags: c_int) -> Result<Self> {
@@ -251,23 +255,31 @@ impl Communicator {
         call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
-        // Another thread may write the handle. So the place is given up below unless the call is over: an
+        // Another thread may write the handle. So the place is given up below if the call may not be over: an
         // abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let mut config = RawConfig::new(options.blocking);
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
         let code = call(held.raw(), raw.as_ptr(), &mut config);
-        // NCCL 2.28 returns success from a call that does not block and is in progress.
-        let code = if code == SUCCESS && !options.blocking { IN_PROGRESS } else { code };
+        // Returned also by a call that is in progress, by NCCL 2.28.
+        let code = if code == SUCCESS { IN_PROGRESS } else { code };
         let finished = held.finish(op, code);
-        drop(held);
         let made = raw.load(Ordering::Acquire);
         if finished.is_err() {
-            mem::forget(raw);
+            if code == IN_PROGRESS {
+                mem::forget(raw);
+            }
+            if !made.is_null() {
+                // It is linked with the communicator that it could not make, which is freed below. Failures are
+                // reported.
+                drop(held.abort());
+            }
         }
+        drop(held);
         // Dropped, if the call has failed after making it.
-        let joined = (!made.is_null()).then(|| Joined::new(nccl, context, (0, 0), options, made));
+        let place = (self.rank(), self.size());
+        let joined = (!made.is_null()).then(|| Joined::new(nccl, context, place, options, made));
         finished?;
         let Some(mut joined) = joined else {
             return Ok(None);

@@ -41,6 +41,8 @@ pub(super) struct Joined {
     pub(super) rank: usize,
     pub(super) size: usize,
     pub(super) options: CommunicatorOptions,
+    /// NCCL's calls block, as far as is known.
+    pub(super) blocks: bool,
     state: Mutex<State>,
     /// NCCL uses memory of peers, by access that it gives itself where it does not share memory otherwise. Work
     /// that is pending at the end is waited for before that access is revoked.
@@ -102,6 +104,8 @@ impl Joined {
         // to locals that outlive it; what it leaves in progress uses neither.
         let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
         drop(scope);
+        // NCCL has read its configuration file by now.
+        joined.blocks = options.will_block();
         joined.state.get_mut().unwrap_or_else(|it| it.into_inner()).raw = Handle(raw);
         begun.push(joined);
         match code {
@@ -143,6 +147,7 @@ impl Joined {
             rank,
             size,
             options,
+            blocks: options.will_block(),
             _exposed: Exposed::new(context),
             state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),

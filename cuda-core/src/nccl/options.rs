@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::util::setting;
+
 /// How a communicator is created.
 ///
 /// ```no_run
@@ -37,9 +39,20 @@ impl CommunicatorOptions {
     /// makes each on a thread of its own, which takes some 40 to 70 µs more (on H200s, for a group of two
     /// ranks). The price: a call that waits for a rank that is lost has no limit, and
     /// [`abort`](super::Communicator::abort) waits for the call. Waits for *work* keep their limit.
+    ///
+    /// NCCL takes the environment variable `NCCL_COMM_BLOCKING` instead, where it is set.
     pub const fn blocking(mut self, blocking: bool) -> Self {
         self.blocking = blocking;
         self
+    }
+
+    /// Whether NCCL will block. It puts what its configuration file says into the environment.
+    pub(super) fn will_block(self) -> bool {
+        self.will_block_if(setting("NCCL_COMM_BLOCKING").as_deref())
+    }
+
+    fn will_block_if(self, overridden: Option<&str>) -> bool {
+        self.blocking && matches!(overridden, None | Some("" | "1"))
     }
 
     /// The [limit](Self::limit) of a call or a wait.
@@ -56,5 +69,19 @@ impl CommunicatorOptions {
 impl Default for CommunicatorOptions {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CommunicatorOptions;
+
+    #[test]
+    fn the_environment_comes_first() {
+        let asked = [false, true].map(|blocking| CommunicatorOptions::new().blocking(blocking));
+        let of = |text| asked.map(|options| options.will_block_if(text));
+        assert_eq!([of(None), of(Some("")), of(Some("1"))], [[false, true]; 3]);
+        // NCCL takes what is no number as 0.
+        assert_eq!([of(Some("0")), of(Some("no"))], [[false, false]; 2]);
     }
 }

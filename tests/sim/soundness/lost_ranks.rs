@@ -267,3 +267,58 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
         Ok(())
     });
 }
+
+#[test]
+fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
+    clean(|session| {
+        let (contexts, _) = devices()?;
+        let pair = parted(Ranks::init_all(&contexts)?);
+        let handle = pair[0].as_raw().addr();
+        let before = session.calls("ncclCommAbort");
+        thread::scope(|scope| {
+            // The other rank does not split: it is lost, after NCCL has made a communicator.
+            let held = session.hold("ncclCommGetAsyncError");
+            let split = scope.spawn(|| pair[0].split(Some(0), 0).map(drop));
+            held.await_call();
+            // It, and the new one.
+            assert_eq!(session.fail_rank(0, REMOTE), 2);
+            drop(held);
+            failed(split.join().expect("no panic"), "ncclCommSplit", 0);
+        });
+        // NCCL would use memory of the new one, if that were freed first.
+        assert_ne!(handle, 0);
+        assert!(pair[0].as_raw().is_null());
+        drops::flush();
+        assert_eq!(session.calls("ncclCommAbort") - before, 2);
+        pair[1].abort()
+    });
+}
+
+#[test]
+fn k_nccl_what_is_cut_off_ends_when_its_stream_comes_to_it() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = ones(&streams)?;
+        connect(&ranks, &streams, &mut sums)?;
+        let pair = parted(ranks);
+        let gate = stall(streams[1].as_raw());
+        pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+        thread::scope(|scope| {
+            let held = session.hold("ncclCommShrink");
+            let shrunk = scope.spawn(|| pair[1].shrink_after_loss(&[0]));
+            held.await_call();
+            drop(held);
+            assert!(!streams[1].query()?);
+            drop(gate);
+            let left = shrunk.join().expect("no panic")?;
+            assert!(streams[1].query()?);
+            // It was aborted.
+            aborted(pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum));
+            aborted(pair[1].split(None, 0));
+            left.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+            streams[1].synchronize()
+        })?;
+        pair[0].abort()
+    });
+}

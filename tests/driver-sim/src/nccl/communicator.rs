@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::call::Call;
 use crate::engine::clock::{Clock, Point};
 use crate::handle::Id;
 use crate::nccl::Registered;
 use crate::nccl::clique::SplitKey;
 use crate::nccl::number::Number;
 use crate::nccl::operation::Factor;
-use crate::nccl::raw::Code;
+use crate::nccl::raw::{Answer, Code, RawComm};
 use crate::state::State;
 
 #[derive(Debug)]
@@ -42,6 +43,17 @@ pub(crate) struct Communicator {
     /// Reductions that the program made, by number.
     pub(crate) reductions: BTreeMap<i32, (Number, Factor)>,
     pub(crate) call: &'static str,
+}
+
+impl Communicator {
+    /// Gives the program the communicator that is split off.
+    pub(crate) fn publish(&mut self) {
+        if let Some((place, handle)) = self.split_off.take() {
+            let place = std::ptr::with_exposed_provenance_mut::<usize>(place);
+            // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call is over.
+            unsafe { place.write(handle) };
+        }
+    }
 }
 
 impl State {
@@ -138,11 +150,7 @@ impl State {
             return;
         };
         (comm.joins, comm.splitting) = (false, None);
-        if let Some((place, handle)) = comm.split_off.take() {
-            let place = std::ptr::with_exposed_provenance_mut::<usize>(place);
-            // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call is over.
-            unsafe { place.write(handle) };
-        }
+        comm.publish();
         if !comm.finalized || comm.flushed {
             return;
         }
@@ -194,13 +202,22 @@ impl State {
         crate::state::CHANGED.notify_all();
     }
 
-    /// Ends what the program has enqueued before with a communicator, with results that mean nothing. Returns
-    /// what the communicator is known by from now on.
-    pub(crate) fn cut_off(&mut self, id: Id) -> Id {
-        let Some(comm) = self.nccl.communicators.remove(&id) else {
-            return id;
-        };
+    /// Ends the registrations of a communicator.
+    pub(crate) fn forget_registered(&mut self, id: Id) {
+        let goes = |of: &Registered| (of.communicator == id).then_some(of.handle);
+        self.nccl.registered_handles.retire_all(&mut self.nccl.registered, goes);
+    }
+}
+
+impl Call {
+    /// Ends what the program has enqueued with a communicator, with results that mean nothing, and waits for
+    /// that. It is as if another communicator went by its handle from now on.
+    pub(super) fn cut_off(&mut self, comm: RawComm) -> Answer {
+        let id = self.communicator(comm)?;
         let new = self.new_id();
+        let Some(comm) = self.nccl.communicators.remove(&id) else {
+            return Ok(());
+        };
         self.nccl.handles.rename(comm.handle, new);
         for known in self.nccl.registered.values_mut().filter(|known| known.communicator == id) {
             known.communicator = new;
@@ -209,14 +226,13 @@ impl State {
         if let Some(clique) = clique {
             clique.ranks[comm.rank] = Some(new);
         }
+        let last: Vec<(Point, Clock)> = comm.last.values().cloned().collect();
         self.nccl.communicators.insert(new, comm);
         crate::state::CHANGED.notify_all();
-        new
-    }
-
-    /// Ends the registrations of a communicator.
-    pub(crate) fn forget_registered(&mut self, id: Id) {
-        let goes = |of: &Registered| (of.communicator == id).then_some(of.handle);
-        self.nccl.registered_handles.retire_all(&mut self.nccl.registered, goes);
+        for (point, clock) in last {
+            self.drive(point);
+            self.host_join(&clock);
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! What tests make NCCL do.
 
+use crate::nccl::communicator::Communicator;
 use crate::nccl::raw::Code;
 use crate::session::Session;
 use crate::state;
@@ -7,7 +8,8 @@ use crate::state;
 impl Session {
     /// Gives the rank `rank` of every communicator that exists the asynchronous error `code`, an
     /// `ncclResult_t`, as if its process had died: its operations no longer end, nor do those that
-    /// other ranks do with it, until each is aborted. Returns for how many communicators.
+    /// other ranks do with it, until each is aborted. A communicator that it was making is there, good for
+    /// nothing but an abort. Returns for how many communicators.
     ///
     /// # Panics
     /// If `code` is `ncclSuccess` or `ncclInProgress`, which are no errors.
@@ -16,7 +18,11 @@ impl Session {
         assert!(code != Code::SUCCESS && code != Code::IN_PROGRESS, "{code:?} is no error");
         let mut state = state::lock();
         let ranks = state.nccl.communicators.values_mut().filter(|comm| comm.rank == rank);
-        ranks.map(|comm| comm.error = Some(code)).count()
+        let fail = |comm: &mut Communicator| {
+            comm.error = Some(code);
+            comm.publish();
+        };
+        ranks.map(fail).count()
     }
 
     /// The version that `ncclGetVersion` returns for the rest of this session, such as 21803 for

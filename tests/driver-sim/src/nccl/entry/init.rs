@@ -1,5 +1,6 @@
 //! How ranks join, and how communicators are made from others.
 
+use std::env;
 use std::ffi::c_int;
 use std::slice;
 
@@ -98,7 +99,12 @@ nccl_entries! {
         config: *const Config,
         flags: c_int,
     ) of comm |call| {
-        let mut parent = call.ready_communicator(comm)?;
+        match flags {
+            SHRINK_DEFAULT => {}
+            SHRINK_ABORT => call.cut_off(comm)?,
+            _ => return Err(Code::INVALID_ARGUMENT),
+        }
+        let parent = call.ready_communicator(comm)?;
         let count = usize::try_from(count).ok().filter(|count| *count > 0 && !excluded.is_null());
         let count = count.ok_or(Code::INVALID_ARGUMENT)?;
         // SAFETY: not null, so the caller passes `count` ranks.
@@ -111,11 +117,6 @@ nccl_entries! {
         let twice = excluded.windows(2).any(|pair| pair[0] == pair[1]);
         let known = known.filter(|known| !known.contains(&own.rank) && !twice);
         let (known, key) = (known.ok_or(Code::INVALID_ARGUMENT)?, own.rank as c_int);
-        match flags {
-            SHRINK_DEFAULT => {}
-            SHRINK_ABORT => parent = call.cut_off(parent),
-            _ => return Err(Code::INVALID_ARGUMENT),
-        }
         // SAFETY: the caller passes a place for the communicator, and null or a configuration.
         unsafe { derive(call, parent, known, (0, key), new, config) }
     }
@@ -169,6 +170,10 @@ unsafe fn blocks(config: *const Config) -> Answer<Option<bool>> {
     }
     // SAFETY: not null, so a configuration, of which all versions have these fields.
     let config = unsafe { config.read() };
+    // The environment comes first.
+    if env::var_os("NCCL_COMM_BLOCKING").is_some_and(|text| text == "0") {
+        return Ok(Some(false));
+    }
     if config.magic != MAGIC || config.size < size_of::<Config>() {
         return Err(Code::INVALID_ARGUMENT);
     }
