@@ -28,7 +28,7 @@ pub(crate) const PROGRAM: &str = "bench-cudarc";
 const SCRIPT: &str = include_str!("../../bench/peers.py");
 
 /// A peer that takes longer is ended; its results until then are used.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// More batches would not change the result.
 const BATCHES: usize = 201;
