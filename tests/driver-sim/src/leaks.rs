@@ -63,7 +63,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     // Until a split is over, its communicator belongs to the one that is split.
     let all = state.nccl.communicators.iter();
     let split_off: Vec<usize> =
-        all.filter_map(|(_, comm)| comm.split_off.map(|(_, handle)| handle)).collect();
+        all.filter_map(|(_, comm)| comm.split_off.as_ref().map(|(_, handle)| *handle)).collect();
     for (&id, comm) in state.nccl.communicators.from(baseline) {
         if split_off.contains(&comm.handle) {
             continue;

@@ -1,10 +1,11 @@
 //! Communicators: one rank's end of a clique.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicPtr;
 
 use crate::call::Call;
 use crate::engine::clock::{Clock, Point};
-use crate::handle::Id;
+use crate::handle::{Id, pointer};
 use crate::nccl::Registered;
 use crate::nccl::clique::SplitKey;
 use crate::nccl::number::Number;
@@ -32,9 +33,8 @@ pub(crate) struct Communicator {
     /// progress.
     pub(crate) splits: BTreeMap<Vec<usize>, u64>,
     pub(crate) splitting: Option<SplitKey>,
-    /// The address where the handle of the communicator that is split off is written when that is over,
-    /// and the handle.
-    pub(crate) split_off: Option<(usize, usize)>,
+    /// Where the handle of the communicator that is split off is written when that is over, and the handle.
+    pub(crate) split_off: Option<(AtomicPtr<RawComm>, usize)>,
     pub(crate) finalized: bool,
     /// The program has seen that it is finalized, and all its work done.
     pub(crate) flushed: bool,
@@ -49,9 +49,8 @@ impl Communicator {
     /// Gives the program the communicator that is split off.
     pub(crate) fn publish(&mut self) {
         if let Some((place, handle)) = self.split_off.take() {
-            let place = std::ptr::with_exposed_provenance_mut::<usize>(place);
             // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call is over.
-            unsafe { place.write(handle) };
+            unsafe { place.into_inner().write(pointer(handle)) };
         }
     }
 }

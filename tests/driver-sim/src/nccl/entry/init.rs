@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::c_int;
 use std::slice;
+use std::sync::atomic::AtomicPtr;
 
 use cuda_sys::CUDA_ERROR_INVALID_DEVICE;
 
@@ -151,7 +152,7 @@ unsafe fn derive(
         (color != NO_COLOR).then(|| call.new_communicator((None, 0), device, blocking, name));
     let handle = child.map_or(0, |child| call.nccl.communicators[&child].handle);
     if let Some(parent) = call.nccl.communicators.get_mut(&parent) {
-        parent.split_off = Some((new.expose_provenance(), handle));
+        parent.split_off = Some((AtomicPtr::new(new), handle));
     }
     call.join_split(clique, (number, rank), (color, key), child);
     let taken = call.take_member(parent);
