@@ -30,8 +30,8 @@ pub struct BlockSize {
 /// # Occupancy
 impl Function {
     /// How many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory each, one
-    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`. None of blocks with
-    /// more shared memory than the kernel's [limit](Function::set_max_dynamic_shared).
+    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`. Zero if that is more
+    /// shared memory than the kernel's [limit](Function::set_max_dynamic_shared).
     ///
     /// # Errors
     /// The driver's.

@@ -176,9 +176,9 @@ impl Communicator {
         })
     }
 
-    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. Those
-    /// call it, all with the same ranks, after their work on this communicator is done; the excluded ones
-    /// do not: `ncclCommShrink`, of NCCL 2.27.
+    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. The ranks
+    /// that stay call it, all with the same list, when their work on this communicator is done; the excluded
+    /// ranks do not call it: `ncclCommShrink`, of NCCL 2.27.
     ///
     /// # Errors
     /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
@@ -271,8 +271,8 @@ impl Communicator {
                 mem::forget(raw);
             }
             if !made.is_null() {
-                // It is linked with the communicator that it could not make, which is freed below. Failures are
-                // reported.
+                // NCCL has linked it with the communicator that could not be made, which is freed below, and
+                // would use that in a later abort. Failures are reported.
                 drop(held.abort());
             }
         }
