@@ -5,7 +5,7 @@ use std::thread;
 use cuda_core::nccl::{Ranks, Reduction, group};
 use cuda_core::sys::{CUDA_ERROR_UNKNOWN, CUresult};
 use cuda_core::virtual_memory::VirtualBuffer;
-use cuda_core::{DeviceBuffer, Error, Graph, NcclError, Resource, Result, Stream, drops};
+use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Resource, Result, Stream, drops};
 use cuda_sim::{Fault, Mode, Session};
 use support::stall;
 
@@ -36,10 +36,12 @@ fn ones(streams: &[Stream]) -> Result<Vec<DeviceBuffer<u32>>> {
     streams.iter().map(|stream| stream.upload_new(&[1u32; 100])).collect()
 }
 
-/// All-reduces at all ranks, which connects them.
-fn connect(ranks: &Ranks, streams: &[Stream], sums: &mut [DeviceBuffer<u32>]) -> Result<()> {
-    ranks.on(streams)?.all_reduce_in_place(sums, Reduction::Sum)?;
-    streams.iter().try_for_each(Stream::synchronize)
+/// Ranks, with memory for each, after an all-reduce, by which they connect.
+fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
+    let (ranks, mut sums) = (Ranks::init_all(contexts)?, ones(streams)?);
+    ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+    streams.iter().try_for_each(Stream::synchronize)?;
+    Ok((ranks, sums))
 }
 
 /// The devices and the memory can be used again, in a new communicator.
@@ -59,9 +61,7 @@ fn goes_on(streams: &[Stream], sums: &mut [DeviceBuffer<u32>]) -> Result<()> {
 fn k_nccl_a_rank_that_has_failed_says_so_until_it_is_aborted() {
     clean(|session| {
         let (contexts, streams) = devices()?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = ones(&streams)?;
-        connect(&ranks, &streams, &mut sums)?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         let pair = parted(ranks);
         let (rank, stream) = (&pair[0], &streams[0]);
         // The other rank does not come, which this one notices.
@@ -118,9 +118,7 @@ fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
 fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long() {
     clean(|session| {
         let (contexts, streams) = devices()?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = ones(&streams)?;
-        connect(&ranks, &streams, &mut sums)?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
@@ -156,9 +154,7 @@ fn reported(
     within(|| {
         let body = || -> Result<()> {
             let (contexts, streams) = devices()?;
-            let ranks = Ranks::init_all(&contexts)?;
-            let mut sums = ones(&streams)?;
-            connect(&ranks, &streams, &mut sums)?;
+            let (ranks, mut sums) = connected(&contexts, &streams)?;
             body(&session, ranks, &streams, &mut sums)?;
             goes_on(&streams, &mut sums)
         };
@@ -273,7 +269,6 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
     clean(|session| {
         let (contexts, _) = devices()?;
         let pair = parted(Ranks::init_all(&contexts)?);
-        let handle = pair[0].as_raw().addr();
         let before = session.calls("ncclCommAbort");
         thread::scope(|scope| {
             // The other rank does not split: it is lost, after NCCL has made a communicator.
@@ -285,8 +280,7 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
             drop(held);
             failed(split.join().expect("no panic"), "ncclCommSplit", 0);
         });
-        // NCCL would use memory of the new one, if that were freed first.
-        assert_ne!(handle, 0);
+        // The new one is freed after it, or the simulated NCCL would report a use of freed memory.
         assert!(pair[0].as_raw().is_null());
         drops::flush();
         assert_eq!(session.calls("ncclCommAbort") - before, 2);
@@ -298,9 +292,7 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
 fn k_nccl_what_is_cut_off_ends_when_its_stream_comes_to_it() {
     clean(|session| {
         let (contexts, streams) = devices()?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = ones(&streams)?;
-        connect(&ranks, &streams, &mut sums)?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         let pair = parted(ranks);
         let gate = stall(streams[1].as_raw());
         pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;

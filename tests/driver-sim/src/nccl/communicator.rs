@@ -11,6 +11,7 @@ use crate::nccl::clique::SplitKey;
 use crate::nccl::number::Number;
 use crate::nccl::operation::Factor;
 use crate::nccl::raw::{Answer, Code, RawComm};
+use crate::report::ViolationKind;
 use crate::state::State;
 
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Communicator {
     pub(crate) splitting: Option<SplitKey>,
     /// Where the handle of the communicator that is split off is written when that is over, and the handle.
     pub(crate) split_off: Option<(AtomicPtr<RawComm>, usize)>,
+    /// The communicator that it has failed to make, whose memory its own end uses.
+    pub(crate) linked: Option<Id>,
     pub(crate) finalized: bool,
     /// The program has seen that it is finalized, and all its work done.
     pub(crate) flushed: bool,
@@ -78,6 +81,7 @@ impl State {
             splits: BTreeMap::new(),
             splitting: None,
             split_off: None,
+            linked: None,
             finalized: false,
             flushed: false,
             last: BTreeMap::new(),
@@ -180,6 +184,11 @@ impl State {
             return;
         };
         super::call::end_visits(comm.handle);
+        if comm.linked.is_some_and(|linked| !self.nccl.communicators.contains_key(&linked)) {
+            let message = "it has failed to make another communicator, which is freed: NCCL uses memory of that"
+                .to_owned();
+            self.log.violation(ViolationKind::UseAfterFree, comm.call, message);
+        }
         self.nccl.handles.retire(comm.handle);
         // A split that is in progress ends with it.
         if let Some((_, handle)) = comm.split_off {

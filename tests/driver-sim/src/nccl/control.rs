@@ -1,5 +1,8 @@
 //! What tests make NCCL do.
 
+use std::collections::BTreeMap;
+
+use crate::handle::Id;
 use crate::nccl::communicator::Communicator;
 use crate::nccl::raw::Code;
 use crate::session::Session;
@@ -17,9 +20,12 @@ impl Session {
         let code = Code(code);
         assert!(code != Code::SUCCESS && code != Code::IN_PROGRESS, "{code:?} is no error");
         let mut state = state::lock();
+        let by_handle = |(&id, comm): (&Id, &Communicator)| (comm.handle, id);
+        let made: BTreeMap<usize, Id> = state.nccl.communicators.iter().map(by_handle).collect();
         let ranks = state.nccl.communicators.values_mut().filter(|comm| comm.rank == rank);
         let fail = |comm: &mut Communicator| {
             comm.error = Some(code);
+            comm.linked = comm.split_off.as_ref().and_then(|(_, handle)| made.get(handle).copied());
             comm.publish();
         };
         ranks.map(fail).count()
