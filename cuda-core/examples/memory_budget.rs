@@ -41,7 +41,7 @@ fn example() -> shared::Result {
     // With a limit below its needs: the allocation that would exceed the limit returns an error.
     let limited = Allocator::new(Limiting::new(pool.allocator(), 2 * MIB));
     match with_allocator(&limited, || part(&stream)) {
-        Err(Error::Allocator(AllocatorError::LimitExceeded { .. })) => {
+        Err(Error::Allocator(why)) if matches!(*why, AllocatorError::LimitExceeded { .. }) => {
             println!("refused: beyond the limit of 2 MiB");
         }
         other => return Err(format!("not refused: {other:?}").into()),

@@ -258,6 +258,25 @@ pub use types::{
 };
 pub use wait::future::Ready;
 
+/// What variants of [`Error`] hold in a box, so that an error is small.
+///
+/// ```no_run
+/// use cuda_core::Error;
+///
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// match stream.alloc::<u8>(1 << 50) {
+///     Err(Error::OutOfMemory(it)) => println!("{} bytes are not there", it.requested),
+///     other => drop(other?),
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod errors {
+    pub use crate::error::{
+        GraphUpdate, Invalid, LengthMismatch, Nvrtc, OutOfBounds, OutOfHostMemory, OutOfMemory,
+        PeerAccessInUse, PoolExhausted, WrongContext, WrongDevice,
+    };
+}
+
 /// What a `Drop` could not release, and what is still to be released.
 ///
 /// `Drop` cannot return an error. A release that fails is counted, and reported to a

@@ -198,7 +198,7 @@ gpu_test! {
         let inner = Limiting::new(Allocator::driver_pool(), 2 * MIB);
         let (outer, allocator) = shared(Limiting::new(inner, 5 * MIB));
         let error = out_of_memory(alloc(&allocator, &stream, 4 * MIB));
-        assert!(matches!(error, Error::Allocator(AllocatorError::LimitExceeded { limit, .. }) if limit == 2 * MIB), "{error}");
+        assert!(matches!(error, Error::Allocator(ref it) if matches!(**it, AllocatorError::LimitExceeded { limit, .. } if limit == 2 * MIB)), "{error}");
         assert_eq!((outer.used(), outer.inner().used()), (0, 0));
         let buffer = alloc(&allocator, &stream, 2 * MIB)?;
         assert_eq!((outer.used(), outer.inner().used()), (2 * MIB, 2 * MIB));

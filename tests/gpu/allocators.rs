@@ -118,9 +118,9 @@ gpu_test! {
         let (a, b) = (noting("a", &log), noting("b", &log));
         with_allocator(&a, || {
             let refused = set_default_allocator(&b).expect_err("inside a scope");
-            assert!(matches!(refused, Error::Invalid { ref reason, .. } if reason.contains("with_allocator")), "{refused:?}");
+            assert!(matches!(refused, Error::Invalid(ref it) if it.reason.contains("with_allocator")), "{refused:?}");
             let refused = device.set_allocator(Some(&b)).expect_err("inside a scope");
-            assert!(matches!(refused, Error::Invalid { ref reason, .. } if reason.contains("with_allocator")), "{refused:?}");
+            assert!(matches!(refused, Error::Invalid(ref it) if it.reason.contains("with_allocator")), "{refused:?}");
             stream.alloc::<u8>(1).map(drop)
         })?;
         stream.alloc::<u8>(2).map(drop)?;
@@ -248,7 +248,7 @@ gpu_test! {
         // The functions' memory is the primary context's: another one could not access it.
         let created = Context::new(device, ContextFlags::default())?;
         let elsewhere = created.create_stream()?.alloc_with::<u8>(&allocator, 100);
-        assert!(matches!(elsewhere, Err(Error::WrongContext { .. })), "{elsewhere:?}");
+        assert!(matches!(elsewhere, Err(Error::WrongContext(_))), "{elsewhere:?}");
         let address = buffer.as_raw() as usize;
         drop(allocator);
         assert_eq!(dropped.load(Ordering::Relaxed), 0, "a block keeps its allocator");
@@ -283,11 +283,10 @@ gpu_test! {
             set_default_allocator(&before)?;
             let error = failed.expect_err("it has no memory");
             assert!(error.to_string().contains(says), "{error}");
-            let passed_on = matches!(
-                error,
-                Error::ContextInUse
-                    | Error::Allocator(AllocatorError::Failed { .. } | AllocatorError::Null { .. })
-            );
+            let passed_on = match &error {
+                Error::Allocator(why) => !matches!(**why, AllocatorError::LimitExceeded { .. }),
+                other => *other == Error::ContextInUse,
+            };
             assert!(passed_on, "{error:?}");
         }
         // The slot still works.

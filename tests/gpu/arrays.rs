@@ -298,7 +298,7 @@ gpu_test! {
             ArrayShape::D2 { width: 1, height: 0 },
             ArrayShape::Layered1D { width: 1, layers: 0 },
         ] {
-            assert!(matches!(make::<u8>(&stream, nothing), Err(Error::Invalid { .. })));
+            assert!(matches!(make::<u8>(&stream, nothing), Err(Error::Invalid(_))));
         }
         let huge = ArrayShape::D3 { width: usize::MAX, height: 2, depth: 2 };
         assert!(matches!(make::<f32>(&stream, huge), Err(Error::SizeOverflow { .. })));
@@ -306,9 +306,9 @@ gpu_test! {
         let mut array = make::<u8>(&stream, shape)?;
         let mut other = make::<u8>(&stream, ArrayShape::D2 { width: 4, height: 8 })?;
         let short = stream.upload_to_array(&[0; 31], &mut array);
-        assert!(matches!(short, Err(Error::LengthMismatch { .. })));
+        assert!(matches!(short, Err(Error::LengthMismatch(_))));
         let long = stream.download_from_array(&array, &mut [0; 33]);
-        assert!(matches!(long, Err(Error::LengthMismatch { .. })));
+        assert!(matches!(long, Err(Error::LengthMismatch(_))));
         let mut buffer = stream.alloc::<u8>(33)?;
         let long = stream.copy_to_array(&buffer, &mut array);
         let message = |refused: Result<()>| refused.expect_err("too long, or turned").to_string();
@@ -321,13 +321,13 @@ gpu_test! {
         let turned = stream.copy_from_array(&array, buffer.pitched_mut(Shape::plane(4, 8))?);
         assert_eq!(message(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
         let wide = array.region(1, 8);
-        assert!(matches!(wide, Err(Error::OutOfBounds { .. })));
+        assert!(matches!(wide, Err(Error::OutOfBounds(_))));
         let far = array.region((0, usize::MAX), (1, 2));
-        assert!(matches!(far, Err(Error::OutOfBounds { .. })));
+        assert!(matches!(far, Err(Error::OutOfBounds(_))));
         let flags = ArrayFlags::default();
         for levels in [0, 5] {
             let refused = MipmappedArray::<u8>::new(stream.context(), shape, levels, flags);
-            assert!(matches!(refused, Err(Error::Invalid { .. })), "{levels}");
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{levels}");
         }
         // Too large for any device; the driver refuses it.
         assert!(make::<u8>(&stream, ArrayShape::D1 { width: 1 << 40 }).is_err());
@@ -454,10 +454,10 @@ gpu_test! {
         assert_eq!(contents(&stream, &array)?, expected);
         let remote = there.create_stream()?;
         let refused = remote.upload_to_array(&expected, &mut array);
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })));
+        assert!(matches!(refused, Err(Error::WrongDevice(_))));
         let elsewhere = remote.alloc::<u8>(expected.len())?;
         let refused = stream.copy_to_array(&elsewhere, &mut array);
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })));
+        assert!(matches!(refused, Err(Error::WrongDevice(_))));
         std::thread::scope(|scope| scope.spawn(|| drop(array)).join()).expect("drops");
         Ok(())
     }

@@ -84,8 +84,8 @@ gpu_test! {
         let context = stream.context();
         for (from, to) in [(10, 9), (9, 10), (0, 1), (1, 0)] {
             let mismatch = |result: Result<()>| match result {
-                Err(Error::LengthMismatch { source_len, destination_len, .. }) => {
-                    assert_eq!((source_len, destination_len), (from, to));
+                Err(Error::LengthMismatch(it)) => {
+                    assert_eq!((it.source_len, it.destination_len), (from, to));
                 }
                 other => panic!("{from} to {to}: {other:?}"),
             };

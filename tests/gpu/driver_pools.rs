@@ -163,7 +163,7 @@ gpu_test! {
         let pool = MemoryPool::builder(device).max_size(64 << 20).build()?;
         let fits = stream.alloc_from::<u8>(&pool, 32 << 20)?;
         match stream.alloc_from::<u8>(&pool, 1 << 30) {
-            Err(Error::OutOfMemory { requested, .. }) => assert_eq!(requested, 1 << 30),
+            Err(Error::OutOfMemory(it)) => assert_eq!(it.requested, 1 << 30),
             other => panic!("beyond the limit: {other:?}"),
         }
         drop(fits);
@@ -206,7 +206,7 @@ gpu_test! {
         // Its own device's access cannot be revoked.
         pool.set_access(here, PeerAccess::ReadWrite)?;
         let own = pool.set_access(here, PeerAccess::None).expect_err("its own device");
-        assert!(matches!(own, Error::Invalid { .. }), "{own:?}");
+        assert!(matches!(own, Error::Invalid(_)), "{own:?}");
         assert_eq!(context::current(), before);
 
         pool.set_access(there, PeerAccess::None)?;
@@ -266,9 +266,9 @@ gpu_test! {
         let pool = MemoryPool::builder(here).build()?;
         let stream = there.create_stream()?;
         let wrong = stream.alloc_from::<u8>(&pool, 10).expect_err("another device's pool");
-        assert!(matches!(wrong, Error::WrongDevice { memory: 0, stream: 1, .. }), "{wrong:?}");
+        assert!(matches!(wrong, Error::WrongDevice(ref it) if it.memory == 0 && it.stream == 1), "{wrong:?}");
         let wrong = there.set_memory_pool(&pool).expect_err("another device's pool");
-        assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong:?}");
+        assert!(matches!(wrong, Error::WrongDevice(_)), "{wrong:?}");
         Ok(())
     }
 }
@@ -299,7 +299,7 @@ gpu_test! {
         assert!(pool.export_fd().is_err());
         let empty = stream.alloc_from::<u8>(&pool, 0)?;
         let refused = pool.export_pointer(&empty).expect_err("nothing");
-        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
         Ok(())
     }
 }

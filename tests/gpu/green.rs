@@ -75,7 +75,7 @@ gpu_test! {
             assert_eq!(back, [3; 100]);
         }
         let blocking = green.stream_builder().blocking().build();
-        assert!(matches!(blocking, Err(Error::Invalid { .. })), "{blocking:?}");
+        assert!(matches!(blocking, Err(Error::Invalid(_))), "{blocking:?}");
         guard.restore()
     }
 }

@@ -80,7 +80,7 @@ gpu_test! {
         let (least, most) = (shares[group.len() - 1].len(), shares[0].len());
         assert!(most - least <= 1, "{least} to {most}");
         match DeviceGroup::new([]) {
-            Err(Error::Invalid { .. }) => {}
+            Err(Error::Invalid(_)) => {}
             other => panic!("{other:?}"),
         }
         group.synchronize()
@@ -270,7 +270,7 @@ gpu_test! {
         let too_long = |result: Result<()>, culprit: u32| match result {
             Err(Error::OnDevice { device, error, .. }) => {
                 assert_eq!(device, culprit);
-                assert!(matches!(*error, Error::LengthMismatch { .. }), "{error}");
+                assert!(matches!(*error, Error::LengthMismatch(_)), "{error}");
             }
             other => panic!("{other:?}"),
         };
@@ -280,16 +280,16 @@ gpu_test! {
         let mixed = || four.iter().take(count - 1).map(|b| b.as_view()).chain([five[count - 1].as_view()]);
         let mut out = group.alloc::<u8>(4)?;
         too_long(group.rotate(mixed(), &mut out, 0), count as u32 - 1);
-        assert!(matches!(group.scatter(&host, &mut four), Err(Error::LengthMismatch { .. })));
-        assert!(matches!(group.scatter(&[1; 4], &mut four), Err(Error::LengthMismatch { .. })));
-        assert!(matches!(group.gather(&four, &mut [0; 4]), Err(Error::LengthMismatch { .. })));
+        assert!(matches!(group.scatter(&host, &mut four), Err(Error::LengthMismatch(_))));
+        assert!(matches!(group.scatter(&[1; 4], &mut four), Err(Error::LengthMismatch(_))));
+        assert!(matches!(group.gather(&four, &mut [0; 4]), Err(Error::LengthMismatch(_))));
         let mut host = host;
-        assert!(matches!(group.gather(&four, &mut host), Err(Error::LengthMismatch { .. })));
+        assert!(matches!(group.gather(&four, &mut host), Err(Error::LengthMismatch(_))));
         // Elements of size zero, more of them than can be counted.
         let nothing = group.streams().iter().map(|stream| stream.alloc::<[u8; 0]>(usize::MAX));
         let mut nothing = nothing.collect::<Result<Vec<_>>>()?;
         let uncounted = group.scatter(&[[]; 3], &mut nothing);
-        let mismatch = matches!(uncounted, Err(Error::SizeOverflow { .. } | Error::LengthMismatch { .. }));
+        let mismatch = matches!(uncounted, Err(Error::SizeOverflow { .. } | Error::LengthMismatch(_)));
         assert!(mismatch, "{uncounted:?}");
         let fewer = group.broadcast(0, &mut four[..1]);
         assert_eq!(refusal(fewer), format!("1 buffer or slice given for a group of {count} devices"));
@@ -300,7 +300,7 @@ gpu_test! {
         assert!(refusal(group.all_to_all(&odd, &mut even)).contains("equal parts"));
         even.reverse();
         let swapped = group.broadcast(0, &mut even);
-        assert!(matches!(swapped, Err(Error::WrongDevice { stream: 0, .. })), "{swapped:?}");
+        assert!(matches!(swapped, Err(Error::WrongDevice(ref it)) if it.stream == 0), "{swapped:?}");
         let ragged = [&four[..], &four[..1]];
         let mut rows: Vec<_> = (0..count).map(|_| group.alloc::<u8>(4)).collect::<Result<_>>()?;
         assert!(refusal(group.exchange(ragged, &mut rows)).contains("given for a group"));

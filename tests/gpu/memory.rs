@@ -1,6 +1,8 @@
 //! E: device memory.
 
-use cuda_core::{Allocator, CachingPool, Device, Error, Pod, Result, Stream, with_allocator};
+use cuda_core::{
+    Allocator, CachingPool, Device, Error, MemoryInfo, Pod, Result, Stream, with_allocator,
+};
 use cuda_sys::{
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
 };
@@ -92,15 +94,14 @@ gpu_test! {
 /// Requests more than the device has, in every way; each error has its type.
 fn ask_for_too_much(stream: &Stream) -> Result<()> {
     const PIB: usize = 1 << 50;
+    let plausible = |asked, memory: Option<MemoryInfo>| {
+        assert_eq!(asked, (PIB, 0));
+        let memory = memory.expect("the error has the device's figures");
+        assert!(memory.free <= memory.total && memory.total < PIB, "{memory:?}");
+    };
     match stream.alloc::<u8>(PIB) {
-        Err(
-            Error::OutOfMemory { requested, device, memory, .. }
-            | Error::PoolExhausted { requested, device, memory, .. },
-        ) => {
-            assert_eq!((requested, device), (PIB, 0));
-            let memory = memory.expect("the error has the device's figures");
-            assert!(memory.free <= memory.total && memory.total < PIB, "{memory:?}");
-        }
+        Err(Error::OutOfMemory(it)) => plausible((it.requested, it.device), it.memory),
+        Err(Error::PoolExhausted(it)) => plausible((it.requested, it.device), it.memory),
         Err(Error::Driver { code, .. }) => assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_VALUE),
         other => panic!("a pebibyte: {other:?}"),
     }

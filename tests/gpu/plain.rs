@@ -22,7 +22,7 @@ gpu_test! {
         assert!(empty.is_empty() && empty.as_raw() != 0);
         // An allocator, which would have to free that address, refuses.
         let refused = Allocator::plain().allocate(&stream, 0);
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         Ok(empty.close()?)
     }
 }
@@ -32,8 +32,9 @@ gpu_test! {
     fn e03_plain_too_large() -> Result<()> {
         let context = Device::get(0)?.context()?;
         match context.alloc::<u8>(1 << 50) {
-            Err(Error::OutOfMemory { requested, memory: Some(memory), .. }) => {
-                assert_eq!(requested, 1 << 50);
+            Err(Error::OutOfMemory(it)) => {
+                assert_eq!(it.requested, 1 << 50);
+                let memory = it.memory.expect("the error has the device's figures");
                 assert!(memory.total < 1 << 50, "{memory:?}");
             }
             Err(Error::Driver { code, .. }) => assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_VALUE),

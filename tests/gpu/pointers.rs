@@ -122,7 +122,7 @@ gpu_test! {
         assert_eq!((buffer.as_raw(), buffer.len()), (address, 1024));
         assert_eq!(PointerAttributes::of_device(buffer.as_raw())?.device, Some(there));
         let wrong = here.create_stream()?.fill(&mut buffer, 1).expect_err("another device's");
-        assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong:?}");
+        assert!(matches!(wrong, Error::WrongDevice(_)), "{wrong:?}");
         let stream = there.create_stream()?;
         stream.fill(&mut buffer, 5)?;
         assert_eq!(contents(&stream, &buffer.cast::<u8>()?)?[..4], [5, 0, 0, 0]);
@@ -226,7 +226,7 @@ gpu_test! {
             assert_eq!(host.as_slice()?, [8; 100]);
         }
         let refused = PinnedBuffer::<u8>::with_flags(&context, 100, PinnedFlags::from_bits(8));
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         assert_eq!(PinnedBuffer::<u8>::new(&context, 0)?.flags()?, PinnedFlags::NONE);
         Ok(())
     }

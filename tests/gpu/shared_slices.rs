@@ -38,7 +38,7 @@ gpu_test! {
         let tail = SharedSlice::from(&x).slice(90..)?;
         assert_eq!((tail.len(), tail.byte_len(), tail.is_empty()), (10, 40, false));
         assert_eq!(tail.as_view().as_raw(), x.as_raw() + 360);
-        assert!(matches!(tail.slice(..11), Err(Error::OutOfBounds { len: 10, .. })));
+        assert!(matches!(tail.slice(..11), Err(Error::OutOfBounds(ref it)) if it.len == 10));
         // Copies.
         let expected = &numbers[90..];
         assert_eq!(stream.download_vec(&tail)?, expected);
@@ -62,7 +62,7 @@ gpu_test! {
         // Other elements.
         let bytes = tail.cast::<[u8; 8]>()?.slice(1..2)?.cast::<f32>()?;
         assert_eq!(stream.download_vec(&bytes)?, [92.0, 93.0]);
-        assert!(matches!(tail.slice(1..)?.cast::<[f32; 2]>(), Err(Error::Invalid { .. })));
+        assert!(matches!(tail.slice(1..)?.cast::<[f32; 2]>(), Err(Error::Invalid(_))));
         // Pinned memory.
         let host = SharedSlice::from(PinnedBuffer::from_slice(&context, &numbers)?);
         stream.upload(&host.slice(10..20)?, &mut y)?;

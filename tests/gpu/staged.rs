@@ -178,7 +178,7 @@ gpu_test! {
             scope.download(&buffer, &mut back)?;
             scope.download(&buffer, &mut [])
         });
-        assert!(matches!(refused, Err(Error::LengthMismatch { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::LengthMismatch(_))), "{refused:?}");
         assert_eq!(back, [9; 100]);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             stream.scope(|scope| -> Result<()> {
@@ -261,7 +261,7 @@ gpu_test! {
         assert_eq!(copied.device(), there.device());
         same(&there.download_vec(&copied)?, &bytes, "from the other device");
         let refused = there.download_vec(&buffer);
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
         Ok(())
     }
 }

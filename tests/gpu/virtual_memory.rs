@@ -170,7 +170,7 @@ gpu_test! {
         assert!(refusal(refused).starts_with("addresses are reserved for 1099511627776 elements, "));
         // More than the device has.
         let refused = buffer.grow_to(1 << 40);
-        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
         assert_eq!((buffer.len(), buffer.capacity()), (10, step));
         stream.fill(&mut buffer, 3)?;
         same(&fetch(&stream, buffer.as_view())?, &[3; 10], "afterwards");
@@ -193,7 +193,7 @@ gpu_test! {
         stream.fill(buffer.slice_mut(3 * step - 9..)?, 6)?;
         same(&fetch(&stream, buffer.slice(3 * step - 9..)?)?, &[6; 9], "the end");
         let more = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
-        assert!(matches!(buffer.append(more), Err(Error::OutOfBounds { .. })));
+        assert!(matches!(buffer.append(more), Err(Error::OutOfBounds(_))));
         let unused = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         Ok(unused.close()?)
     }
@@ -350,7 +350,7 @@ gpu_test! {
         buffer.grow_to(3 * step)?;
         assert_eq!(buffer.access(peer)?, PeerAccess::None);
         let own = buffer.set_access(here, PeerAccess::Read);
-        assert!(matches!(own, Err(Error::Invalid { .. })));
+        assert!(matches!(own, Err(Error::Invalid(_))));
         Ok(())
     }
 }

@@ -15,7 +15,10 @@ const HELPER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
 #[track_caller]
 fn log<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
-        Err(Error::Module(ModuleError::Compile { log, .. })) => log,
+        Err(Error::Module(why)) => match *why {
+            ModuleError::Compile { log, .. } => log,
+            why => panic!("{why:?}"),
+        },
         other => panic!("{other:?}"),
     }
 }

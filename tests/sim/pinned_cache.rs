@@ -209,7 +209,7 @@ fn s32_over_aligned_and_overflowing() -> Result<()> {
     no_calls(&session, "refused", || {
         let wide = PinnedBuffer::<Wide>::new(&context, 1);
         assert!(
-            matches!(wide, Err(Error::Invalid { ref reason, .. }) if reason.contains("elements aligned to")),
+            matches!(wide, Err(Error::Invalid(ref it)) if it.reason.contains("elements aligned to")),
             "{wide:?}"
         );
         let long = PinnedBuffer::<u64>::new(&context, 1 << 61);

@@ -302,7 +302,7 @@ fn settings_that_cannot_be_are_refused() {
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
         let refused = staging::set_options(StagingOptions::new(threads, chunk));
         assert!(
-            matches!(refused, Err(Error::Invalid { ref reason, .. }) if reason.contains("expected")),
+            matches!(refused, Err(Error::Invalid(ref it)) if it.reason.contains("expected")),
             "{refused:?}"
         );
     }

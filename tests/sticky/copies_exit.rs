@@ -144,7 +144,7 @@ gpu_test! {
             stream.download(&buffer, &mut bytes).err(),
         ];
         for answer in answers {
-            assert!(matches!(answer, Some(Error::Invalid { ref reason, .. }) if reason.contains("expected")), "{answer:?}");
+            assert!(matches!(answer, Some(Error::Invalid(ref it)) if it.reason.contains("expected")), "{answer:?}");
         }
         // A call by the program overrides the environment.
         let options = cuda_core::staging::StagingOptions::new(1, 1 << 20);

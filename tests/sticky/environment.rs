@@ -98,8 +98,8 @@ fn h14_limit_env() -> Result<()> {
     assert_eq!(pool.usage(device).limit, bytes);
     let most = bytes.unwrap_or(total);
     match stream.alloc::<u8>(most) {
-        Err(Error::PoolExhausted { requested, usage, .. }) => {
-            assert_eq!((requested, usage.limit), (most, bytes));
+        Err(Error::PoolExhausted(it)) => {
+            assert_eq!((it.requested, it.usage.limit), (most, bytes));
         }
         other => panic!("beyond the limit: {other:?}"),
     }

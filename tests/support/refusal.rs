@@ -11,7 +11,7 @@ use cuda_core::{Error, Result};
 #[track_caller]
 pub fn refusal<T: Debug>(result: Result<T>) -> String {
     match result {
-        Err(Error::Invalid { reason, .. }) => reason.into_owned(),
+        Err(Error::Invalid(it)) => it.reason.into_owned(),
         other => panic!("no argument was refused: {other:?}"),
     }
 }

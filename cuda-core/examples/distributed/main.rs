@@ -350,10 +350,8 @@ fn master() -> Option<String> {
 /// Whether the error is that of an operation with other ranks.
 fn means_loss(error: &(dyn std::error::Error + 'static)) -> bool {
     use NcclError::{Aborted, Failed, TimedOut};
-    matches!(
-        error.downcast_ref(),
-        Some(Error::Nccl(Failed { .. } | TimedOut { .. } | Aborted { .. }))
-    )
+    let Some(Error::Nccl(why)) = error.downcast_ref() else { return false };
+    matches!(**why, Failed { .. } | TimedOut { .. } | Aborted { .. })
 }
 
 fn print(trained: &Trained, ranks: usize, alone: Option<f64>) {

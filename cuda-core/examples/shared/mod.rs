@@ -40,15 +40,13 @@ pub(crate) fn leave_out(part: &str, needs: &str) {
 
 /// Prints an error, and returns the exit code for it.
 pub(crate) fn report(error: &(dyn Error + 'static)) -> u8 {
-    let lacks = error.is::<Lacks>()
-        || matches!(
-            error.downcast_ref(),
-            Some(
-                cuda_core::Error::NoDriver(_)
-                    | cuda_core::Error::NoNvrtc { .. }
-                    | cuda_core::Error::Nccl(NcclError::NotFound { .. } | NcclError::TooOld { .. },)
-            )
-        );
+    let lacks = match error.downcast_ref() {
+        Some(cuda_core::Error::NoDriver(_) | cuda_core::Error::NoNvrtc { .. }) => true,
+        Some(cuda_core::Error::Nccl(why)) => {
+            matches!(**why, NcclError::NotFound { .. } | NcclError::TooOld { .. })
+        }
+        _ => error.is::<Lacks>(),
+    };
     let what = if lacks { "could not run" } else { "error" };
     eprintln!("{what}: {error}");
     if lacks { 2 } else { 1 }

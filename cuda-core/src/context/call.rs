@@ -8,7 +8,7 @@ use std::ptr;
 use cuda_sys::CUresult;
 
 use super::{Context, Entered};
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, OutOfMemory, Result, asked};
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
@@ -102,11 +102,11 @@ impl Context {
         if !error.is_out_of_memory() {
             return error;
         }
-        Error::OutOfMemory {
+        Error::from(OutOfMemory {
             op,
             requested,
             device: self.device().ordinal(),
             memory: self.memory_info().ok(),
-        }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::mem;
 
 use crate::copy::{HostSlice, at_home};
-use crate::error::{Error, Result};
+use crate::error::{Error, OutOfHostMemory, Result};
 use crate::host::PinnedBuffer;
 use crate::memory::{DeviceBuffer, DeviceSlice, IntoView};
 use crate::stream::{Stream, StreamKind};
@@ -128,7 +128,7 @@ fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     // SAFETY: the layout has bytes.
     let start = unsafe { alloc_zeroed(layout) };
     if start.is_null() {
-        return Err(Error::OutOfHostMemory { op: "alloc_zeroed", requested: layout.size() });
+        return Err(OutOfHostMemory { op: "alloc_zeroed", requested: layout.size() }.into());
     }
     // SAFETY: allocated just now by the global allocator, with the layout of an array of this many
     // elements; all of them are zeros, which are values of a `Pod` type.

@@ -9,7 +9,7 @@ use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
 use crate::alloc::{MemoryOwner, owned, plain};
 use crate::context::{Context, of_context};
-use crate::error::{Error, Rejected, Result};
+use crate::error::{Error, OutOfBounds, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
 use crate::process::{FailedRelease, Handle, Owned, Release, drop_hook};
 use crate::types::{Pod, Resource};
@@ -161,7 +161,7 @@ impl ExternalMemory {
         Error::unless(bytes != 0, op, "no elements were given")?;
         let end = offset.saturating_add(bytes);
         if end > self.0.size {
-            return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
+            return Err(OutOfBounds { start: offset, end, len: self.0.size }.into());
         }
         elements::<T>(bytes, offset as CUdeviceptr)?;
         let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {

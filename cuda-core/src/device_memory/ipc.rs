@@ -6,7 +6,7 @@ use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
 use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, OutOfBounds, Result, asked};
 use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
 use crate::process::{FailedRelease, RelaxedCaptureMode, driver};
 use crate::types::Pod;
@@ -127,7 +127,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let opened = owned(context, address, bytes, Opened(context.clone()), len);
         match room? {
             room if room >= bytes => Ok(opened),
-            room => Err(Error::OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }),
+            room => Err(OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }.into()),
         }
     }
 }

@@ -14,9 +14,12 @@ use super::text::ByteCount;
 ///
 /// let allocator = Allocator::new(Limiting::new(Allocator::driver_pool(), 1 << 20));
 /// match stream.alloc_with::<u8>(&allocator, 2 << 20) {
-///     Err(Error::Allocator(AllocatorError::LimitExceeded { requested, limit, .. })) => {
-///         println!("{requested} bytes are over the limit of {limit}");
-///     }
+///     Err(Error::Allocator(why)) => match *why {
+///         AllocatorError::LimitExceeded { requested, limit, .. } => {
+///             println!("{requested} bytes are over the limit of {limit}");
+///         }
+///         why => return Err(why.into()),
+///     },
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), cuda_core::Error>(())

@@ -4,6 +4,7 @@ use std::fmt;
 
 use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
 
+use super::payload::*;
 use super::text::{counted, describe, on_lines_of_its_own, shortage, visible_devices, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError, Rejected};
 use crate::util::from;
@@ -31,11 +32,13 @@ impl fmt::Display for Error {
                     _ => Ok(()),
                 }
             }
-            Self::Invalid { op, reason } => write!(f, "{op}: {reason}"),
-            Self::OutOfHostMemory { op, requested } => {
-                write!(f, "{op}: the host is out of memory (requested {})", ByteCount(*requested))
+            Self::Invalid(it) => write!(f, "{}: {}", it.op, it.reason),
+            Self::OutOfHostMemory(it) => {
+                let asked = ByteCount(it.requested);
+                write!(f, "{}: the host is out of memory (requested {asked})", it.op)
             }
-            Self::OutOfMemory { op, requested, device, memory } => {
+            Self::OutOfMemory(it) => {
+                let OutOfMemory { op, requested, device, memory } = &**it;
                 let (asked, left) = (ByteCount(*requested), shortage(memory, *device));
                 write!(f, "{op}: out of memory (requested {asked}{left})")?;
                 match memory.is_some_and(|left| left.free >= *requested) {
@@ -45,7 +48,8 @@ impl fmt::Display for Error {
                     false => Ok(()),
                 }
             }
-            Self::PoolExhausted { requested, device, usage, memory } => {
+            Self::PoolExhausted(it) => {
+                let PoolExhausted { requested, device, usage, memory } = &**it;
                 write!(f, "the caching pool cannot serve {}", ByteCount(*requested))?;
                 // If the device has memory, what is short is the limit.
                 let left = memory.filter(|left| left.free >= *requested).zip(usage.limit);
@@ -80,19 +84,23 @@ impl fmt::Display for Error {
             Self::Unsupported { feature, device } => {
                 write!(f, "device {device} does not support {feature}")
             }
-            Self::PeerAccessInUse { device, peer, reason } => {
+            Self::PeerAccessInUse(it) => {
+                let PeerAccessInUse { device, peer, reason } = &**it;
                 write!(f, "access of device {device} to device {peer} cannot be revoked: {reason}")
             }
-            Self::LengthMismatch { op, source_len, destination_len } => write!(
-                f,
-                "{op}: the source holds {}, the destination {destination_len}",
-                counted(*source_len, "element", "elements")
-            ),
-            Self::OutOfBounds { start, end, .. } if start > end => {
-                write!(f, "range {start}..{end} ends before it begins")
+            Self::LengthMismatch(it) => {
+                let source = counted(it.source_len, "element", "elements");
+                let destination = it.destination_len;
+                write!(f, "{}: the source holds {source}, the destination {destination}", it.op)
             }
-            Self::OutOfBounds { start, end, len } => {
-                write!(f, "range {start}..{end} is out of bounds of a length of {len}")
+            Self::OutOfBounds(it) => {
+                let OutOfBounds { start, end, len } = &**it;
+                match start > end {
+                    true => write!(f, "range {start}..{end} ends before it begins"),
+                    false => {
+                        write!(f, "range {start}..{end} is out of bounds of a length of {len}")
+                    }
+                }
             }
             Self::SizeOverflow { len, element_size } => write!(
                 f,
@@ -101,7 +109,8 @@ impl fmt::Display for Error {
             ),
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
-            Self::WrongDevice { op, what, memory, stream } => {
+            Self::WrongDevice(it) => {
+                let WrongDevice { op, what, memory, stream } = &**it;
                 write!(f, "{op}: {what} is on device {memory}, the stream on device {stream}; ")?;
                 if op.starts_with("nccl") {
                     return f.write_str("each rank, the root too, takes memory of its own device");
@@ -128,7 +137,8 @@ impl fmt::Display for Error {
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
             ),
             Self::NotCapturable { op } => write!(f, "{op}: {}", not_in_graphs(op)),
-            Self::GraphUpdate { why, node, dependency, operation } => {
+            Self::GraphUpdate(it) => {
+                let GraphUpdate { why, node, dependency, operation } = &**it;
                 write!(
                     f,
                     "cuGraphExecUpdate: the executable is unchanged, since {}",
@@ -146,8 +156,8 @@ impl fmt::Display for Error {
                 }
             }
             Self::Module(inner) => inner.fmt(f),
-            Self::Nvrtc { op, reason, log, .. } => {
-                write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
+            Self::Nvrtc(it) => {
+                write!(f, "{}: {}{}", it.op, it.reason, on_lines_of_its_own(&it.log))
             }
             Self::NoNvrtc { tried } => write!(
                 f,
@@ -156,7 +166,8 @@ impl fmt::Display for Error {
             ),
             Self::Nccl(inner) => inner.fmt(f),
             Self::Launch(inner) => inner.fmt(f),
-            Self::WrongContext { op, what } => {
+            Self::WrongContext(it) => {
+                let WrongContext { op, what } = &**it;
                 let instead = match *op {
                     LAUNCH => {
                         "load or allocate it in the stream's context; the kernels of a `Library` \
@@ -195,12 +206,18 @@ impl fmt::Display for Error {
     }
 }
 
+/// Errors of what a variant holds.
+macro_rules! from_payload {
+    ($($variant:ident of $payload:ty),* $(,)?) => {
+        from! { $([] $payload => Error: |payload| Self::$variant(Box::new(payload));)* }
+    };
+}
+
+from_payload! {
+    NoDriver of LoadError, Allocator of AllocatorError, Module of ModuleError, Nccl of NcclError, Launch of LaunchError, Invalid of Invalid, OutOfHostMemory of OutOfHostMemory, OutOfMemory of OutOfMemory, PoolExhausted of PoolExhausted, PeerAccessInUse of PeerAccessInUse, LengthMismatch of LengthMismatch, OutOfBounds of OutOfBounds, WrongDevice of WrongDevice, GraphUpdate of GraphUpdate, Nvrtc of Nvrtc, WrongContext of WrongContext,
+}
+
 from! {
-    [] LoadError => Error: |inner| Self::NoDriver(inner);
-    [] AllocatorError => Error: |inner| Self::Allocator(inner);
-    [] ModuleError => Error: |inner| Self::Module(inner);
-    [] NcclError => Error: |inner| Self::Nccl(inner);
-    [] LaunchError => Error: |inner| Self::Launch(inner);
     [X] Rejected<X> => Error: |rejected| rejected.error;
 }
 

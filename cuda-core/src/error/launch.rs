@@ -18,9 +18,12 @@ use super::text::{counted, describe};
 /// let mut launch = stream.kernel(&function).block(4096);
 /// // SAFETY: the kernel has no parameter and touches nothing.
 /// match unsafe { launch.launch() } {
-///     Err(Error::Launch(LaunchError::Limit { what, asked, limit, .. })) => {
-///         println!("{what}: {asked}, where {limit} are possible");
-///     }
+///     Err(Error::Launch(why)) => match *why {
+///         LaunchError::Limit { what, asked, limit, .. } => {
+///             println!("{what}: {asked}, where {limit} are possible");
+///         }
+///         why => println!("{why}"),
+///     },
 ///     other => other?,
 /// }
 /// # Ok::<(), cuda_core::Error>(())

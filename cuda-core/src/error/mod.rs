@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
+use cuda_sys::{CUresult, LoadError};
 
-use crate::types::{MemoryInfo, PoolUsage, Resource, Uuid, Version};
+use crate::types::{Resource, Uuid, Version};
 
 mod allocator;
 mod display;
 mod launch;
 mod module;
 mod nccl;
+mod payload;
 mod queries;
 mod rejected;
 mod text;
@@ -21,6 +22,7 @@ pub use launch::LaunchError;
 pub(crate) use launch::{LOAD, NOT_ALLOWED_YET};
 pub use module::ModuleError;
 pub use nccl::NcclError;
+pub use payload::*;
 pub use rejected::Rejected;
 pub(crate) use text::{ByteCount, c_string, c_text, counted};
 
@@ -80,51 +82,20 @@ pub enum Error {
     /// An argument has no meaning for the operation, as the reason says; nothing was done. This crate
     /// checks arguments before it calls the driver; where only the driver can tell, as for a PCI address
     /// that no device has, its refusal becomes this error.
-    Invalid {
-        /// The operation: the driver call that it stands for, if there is one.
-        op: &'static str,
-        /// What is wrong with which argument, and what would be right.
-        reason: Cow<'static, str>,
-    },
+    Invalid(Box<Invalid>),
 
     /// The host has not enough memory for a pinned buffer or a vector.
-    #[non_exhaustive]
-    OutOfHostMemory {
-        /// The driver call, or `alloc_zeroed` of the host.
-        op: &'static str,
-        /// Bytes requested.
-        requested: usize,
-    },
+    OutOfHostMemory(Box<OutOfHostMemory>),
 
     /// The device has not enough memory.
-    #[non_exhaustive]
-    OutOfMemory {
-        /// The driver call.
-        op: &'static str,
-        /// Bytes requested.
-        requested: usize,
-        /// The device that was asked.
-        device: u32,
-        /// What the device had left, if the driver answered.
-        memory: Option<MemoryInfo>,
-    },
+    OutOfMemory(Box<OutOfMemory>),
 
     /// A caching pool has no memory left, and can get no more, either from the device or within its
     /// limit.
-    #[non_exhaustive]
-    PoolExhausted {
-        /// Bytes requested.
-        requested: usize,
-        /// The device that was asked.
-        device: u32,
-        /// What the pool holds, and its limit.
-        usage: Box<PoolUsage>,
-        /// What the device had left, if the driver answered.
-        memory: Option<MemoryInfo>,
-    },
+    PoolExhausted(Box<PoolExhausted>),
 
     /// No CUDA driver could be loaded on this machine.
-    NoDriver(LoadError),
+    NoDriver(Box<LoadError>),
 
     /// The driver is older than CUDA 11.8.
     #[non_exhaustive]
@@ -162,37 +133,13 @@ pub enum Error {
 
     /// Access to another device's memory cannot be revoked while NCCL has ranks on both devices, or while
     /// other threads keep enqueuing work that needs it.
-    #[non_exhaustive]
-    PeerAccessInUse {
-        /// Ordinal of the device that has the access.
-        device: u32,
-        /// Ordinal of the device whose memory it is.
-        peer: u32,
-        /// What uses it.
-        reason: &'static str,
-    },
+    PeerAccessInUse(Box<PeerAccessInUse>),
 
     /// Source and destination differ in length.
-    #[non_exhaustive]
-    LengthMismatch {
-        /// The operation.
-        op: &'static str,
-        /// Elements of the source.
-        source_len: usize,
-        /// Elements of the destination.
-        destination_len: usize,
-    },
+    LengthMismatch(Box<LengthMismatch>),
 
     /// A range is not within the buffer.
-    #[non_exhaustive]
-    OutOfBounds {
-        /// First element requested.
-        start: usize,
-        /// The element after the last one requested.
-        end: usize,
-        /// The number of elements.
-        len: usize,
-    },
+    OutOfBounds(Box<OutOfBounds>),
 
     /// `len * size_of::<T>()` exceeds the maximum size of an object.
     #[non_exhaustive]
@@ -204,7 +151,7 @@ pub enum Error {
     },
 
     /// An allocator, or an adaptor around one, failed.
-    Allocator(AllocatorError),
+    Allocator(Box<AllocatorError>),
 
     /// The operation failed for one device of a group.
     #[non_exhaustive]
@@ -216,17 +163,7 @@ pub enum Error {
     },
 
     /// Memory of one device was given to a stream of another.
-    #[non_exhaustive]
-    WrongDevice {
-        /// The operation.
-        op: &'static str,
-        /// What was given: "the memory", or which argument of which kernel, numbered from zero.
-        what: Cow<'static, str>,
-        /// The device that holds the memory.
-        memory: u32,
-        /// The device that the stream belongs to.
-        stream: u32,
-    },
+    WrongDevice(Box<WrongDevice>),
 
     /// A context cannot be destroyed while something needs it.
     ContextInUse,
@@ -268,57 +205,29 @@ pub enum Error {
 
     /// An executable graph cannot become that of another graph, since the two differ in more than
     /// what their operations act on. The executable is unchanged.
-    #[non_exhaustive]
-    GraphUpdate {
-        /// What differs.
-        why: CUgraphExecUpdateResult,
-        /// Which node of the other graph differs, by its index in [`Graph::nodes`](crate::Graph::nodes).
-        /// [`None`] if the driver names none, as where the numbers of nodes differ, or one inside a node.
-        node: Option<usize>,
-        /// Which node it depends on that its counterpart does not depend on, by its index, too.
-        dependency: Option<usize>,
-        /// What the node that differs does, as [`GraphNode`](crate::GraphNode) shows it: the kernel's name,
-        /// or how many bytes are copied.
-        operation: Option<String>,
-    },
+    GraphUpdate(Box<GraphUpdate>),
 
     /// Device code could not be compiled or loaded, or does not contain what was looked up.
-    Module(ModuleError),
+    Module(Box<ModuleError>),
 
     /// NVRTC could not compile a program, or refused an option.
-    #[non_exhaustive]
-    Nvrtc {
-        /// The function of NVRTC.
-        op: &'static str,
-        /// Its result, an `nvrtcResult`.
-        code: i32,
-        /// The result's name.
-        reason: String,
-        /// The compiler's log.
-        log: String,
-    },
+    Nvrtc(Box<Nvrtc>),
 
     /// NVRTC could not be loaded on this machine.
     #[non_exhaustive]
     NoNvrtc {
         /// Each library that was tried, with the loader's error.
-        tried: String,
+        tried: Box<str>,
     },
 
     /// Communication between devices failed.
-    Nccl(NcclError),
+    Nccl(Box<NcclError>),
 
     /// A launch does not fit its kernel, or the device.
-    Launch(LaunchError),
+    Launch(Box<LaunchError>),
 
     /// Something of one context was given to a stream of another.
-    #[non_exhaustive]
-    WrongContext {
-        /// The operation.
-        op: &'static str,
-        /// What was given: "the semaphore", or which argument of which kernel, numbered from zero.
-        what: Cow<'static, str>,
-    },
+    WrongContext(Box<WrongContext>),
 
     /// Other code created the current context, so this crate cannot keep it alive.
     UnknownContext,
@@ -366,25 +275,24 @@ impl Error {
     /// The error for an argument that is refused.
     #[cold]
     pub(crate) fn invalid(op: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::Invalid { op, reason: reason.into() }
+        Invalid { op, reason: reason.into() }.into()
     }
 
     /// The error for memory on one device and a stream on another.
     #[cold]
     pub(crate) fn wrong_device(op: &'static str, memory: u32, stream: u32) -> Self {
-        Self::WrongDevice { op, what: "the memory".into(), memory, stream }
+        WrongDevice { op, what: "the memory".into(), memory, stream }.into()
     }
 
     /// The error for an argument of a kernel that the stream cannot be given.
     #[cold]
-    pub(crate) fn of_argument(self, which: Cow<'static, str>) -> Self {
-        match self {
-            Self::WrongDevice { op, memory, stream, .. } => {
-                Self::WrongDevice { op, what: which, memory, stream }
-            }
-            Self::WrongContext { op, .. } => Self::WrongContext { op, what: which },
-            other => other,
+    pub(crate) fn of_argument(mut self, which: Cow<'static, str>) -> Self {
+        match &mut self {
+            Self::WrongDevice(it) => it.what = which,
+            Self::WrongContext(it) => it.what = which,
+            _ => {}
         }
+        self
     }
 
     /// Refuses an argument unless this holds.
@@ -426,4 +334,14 @@ pub(crate) fn asked<T>(
 ) -> Result<T> {
     check(op, call(&mut to))?;
     Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_three_words() {
+        assert_eq!(size_of::<Result<()>>(), 3 * size_of::<usize>());
+    }
 }

@@ -16,7 +16,10 @@ use super::text::{describe, on_lines_of_its_own};
 /// use cuda_core::{Error, Module, ModuleError};
 ///
 /// match Module::from_ptx(&context, ".version 7.0\n.target sm_52\nnonsense") {
-///     Err(Error::Module(ModuleError::Compile { log, .. })) => println!("{log}"),
+///     Err(Error::Module(why)) => match *why {
+///         ModuleError::Compile { log, .. } => println!("{log}"),
+///         why => println!("{why}"),
+///     },
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), cuda_core::Error>(())

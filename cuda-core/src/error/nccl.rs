@@ -15,7 +15,9 @@ use crate::types::Version;
 /// use cuda_core::{Error, NcclError};
 ///
 /// match UniqueId::new() {
-///     Err(Error::Nccl(NcclError::NotFound { .. })) => println!("one device must do"),
+///     Err(Error::Nccl(why)) if matches!(*why, NcclError::NotFound { .. }) => {
+///         println!("one device must do");
+///     }
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), Error>(())

@@ -21,16 +21,25 @@ impl Error {
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver { code, .. } => Some(*code),
-            Error::OutOfHostMemory { .. }
-            | Error::OutOfMemory { .. }
-            | Error::PoolExhausted { .. }
-            | Error::Allocator(
-                AllocatorError::LimitExceeded { .. } | AllocatorError::Null { .. },
-            ) => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+            Error::OutOfHostMemory(_) | Error::OutOfMemory(_) | Error::PoolExhausted(_) => {
+                Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
+            }
+            Error::Allocator(it) => match **it {
+                AllocatorError::LimitExceeded { .. } | AllocatorError::Null { .. } => {
+                    Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
+                }
+                AllocatorError::Failed { .. } => None,
+            },
             Error::NoDriver(_) => Some(cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED),
-            Error::Module(ModuleError::Compile { code, .. }) => Some(*code),
-            Error::Module(ModuleError::NotFound { .. }) => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
-            Error::Launch(LaunchError::Refused { code, .. }) => Some(*code),
+            Error::Module(it) => match **it {
+                ModuleError::Compile { code, .. } => Some(code),
+                ModuleError::NotFound { .. } => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
+                ModuleError::File { .. } => None,
+            },
+            Error::Launch(it) => match **it {
+                LaunchError::Refused { code, .. } => Some(code),
+                _ => None,
+            },
             Error::OnDevice { error, .. } => error.code(),
             _ => None,
         }

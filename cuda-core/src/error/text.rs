@@ -88,6 +88,7 @@ impl fmt::Display for ByteCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{GraphUpdate, OutOfBounds, OutOfHostMemory, OutOfMemory, PoolExhausted};
     use crate::types::usage::PoolUsage;
 
     #[test]
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(Error::check("cuCtxSynchronize", cuda_sys::CUDA_SUCCESS), Ok(()));
         let unknown = Error::Driver { op: "cuInit", code: CUresult(12345) };
         assert_eq!(unknown.to_string(), "cuInit: error 12345");
-        let reversed = Error::OutOfBounds { start: 5, end: 3, len: 9 };
+        let reversed = Error::from(OutOfBounds { start: 5, end: 3, len: 9 });
         assert_eq!(reversed.to_string(), "range 5..3 ends before it begins");
     }
 
@@ -154,7 +155,7 @@ mod tests {
         let why = cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         let text = |node, dependency, operation: Option<&str>| {
             let operation = operation.map(str::to_owned);
-            Error::GraphUpdate { why, node, dependency, operation }.to_string()
+            Error::from(GraphUpdate { why, node, dependency, operation }).to_string()
         };
         let start = "cuGraphExecUpdate: the executable is unchanged, since the operations differ in number or \
                      dependencies";
@@ -176,11 +177,10 @@ mod tests {
     #[test]
     fn a_pool_says_whether_its_limit_or_the_device_is_short() {
         let usage = PoolUsage { used: 64 << 20, limit: Some(64 << 20), ..PoolUsage::default() };
-        let (requested, usage) = (16 << 20, Box::new(usage));
+        let requested = 16 << 20;
         let text = |free| {
             let (device, memory) = (0, Some(MemoryInfo { free, total: 141 << 30 }));
-            let usage = usage.clone();
-            Error::PoolExhausted { requested, device, usage, memory }.to_string()
+            Error::from(PoolExhausted { requested, device, usage, memory }).to_string()
         };
         let counts = "64 MiB in use, 0 bytes free, 0 bytes pending, largest free block 0 bytes";
         assert_eq!(
@@ -204,7 +204,7 @@ mod tests {
         let text = |requested, free| {
             let (op, total) = ("cuMemAllocAsync", 139 << 30);
             let memory = Some(MemoryInfo { free, total });
-            Error::OutOfMemory { op, requested, device: 0, memory }.to_string()
+            Error::from(OutOfMemory { op, requested, device: 0, memory }).to_string()
         };
         assert_eq!(
             text(64 << 30, 12 << 30),
@@ -213,7 +213,7 @@ mod tests {
         assert!(text(1 << 30, 12 << 30).ends_with(
             "free on device 0): the free memory may be fragmented, or taken by another allocation since"
         ));
-        let host = Error::OutOfHostMemory { op: "cuMemHostAlloc", requested: 4 << 30 };
+        let host = Error::from(OutOfHostMemory { op: "cuMemHostAlloc", requested: 4 << 30 });
         assert_eq!(host.to_string(), "cuMemHostAlloc: the host is out of memory (requested 4 GiB)");
         assert!(host.is_out_of_memory());
     }

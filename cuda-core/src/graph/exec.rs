@@ -122,7 +122,7 @@ impl Graph {
         };
         let unsupported = Some(cuda_sys::CUDA_ERROR_NOT_SUPPORTED);
         let has_another =
-            |error: &Error| matches!(error, Error::Invalid { .. }) || error.code() == unsupported;
+            |error: &Error| matches!(error, Error::Invalid(_)) || error.code() == unsupported;
         let mut call = |graph| {
             // Under the graph's lock, so that of several threads one finds it free.
             let allocates = self.uses.traits.has(GraphTraits::MEMORY);

@@ -8,7 +8,7 @@ use crate::copy::ends;
 use crate::copy::fill::fill_node;
 use crate::copy::pitched::PitchedMut;
 use crate::copy::side::CopySide;
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, Result, WrongContext, asked};
 use crate::memory::{DeviceMemory, DeviceSliceMut, IntoView, Memory, Slice, SliceMut};
 use crate::timeline::recording::{CopiesBetween, Node, dependents};
 use crate::types::{Extent, Pod};
@@ -216,7 +216,7 @@ impl GraphExec {
         home.device().require_same(op, memory.on().unwrap_or(home.device()))?;
         let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(home));
         let what = "the memory".into();
-        if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
+        if at_home { Ok(()) } else { Err(WrongContext { op, what }.into()) }
     }
 
     /// Refuses a copy between devices that the executable was not made for. Access is not revoked while the

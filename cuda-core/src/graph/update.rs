@@ -10,7 +10,7 @@ use cuda_sys::{
 use super::node::kind_name;
 use super::transfers::{COPY, FILL, copied, filled};
 use super::{Graph, GraphExec, NodeId};
-use crate::error::{Error, Result, asked, check};
+use crate::error::{Error, GraphUpdate, Result, asked, check};
 use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::{DeferForeignCode, Failed, attempt};
@@ -60,7 +60,7 @@ impl GraphExec {
     /// let second = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
     /// let mut exec = first.instantiate()?;
     /// match exec.update(&second) {
-    ///     Err(Error::GraphUpdate { .. }) => exec = second.instantiate()?,
+    ///     Err(Error::GraphUpdate(_)) => exec = second.instantiate()?,
     ///     updated => updated?,
     /// }
     /// exec.launch(&stream)?; // fills `y`
@@ -396,7 +396,7 @@ fn differs(graph: &Graph, info: &CUgraphExecUpdateResultInfo) -> Error {
     let place = |raw| nodes.iter().position(|node| node.as_raw() == raw);
     let (node, dependency) = (place(info.errorNode), place(info.errorFromNode));
     let operation = node.map(|at| nodes[at].to_string());
-    Error::GraphUpdate { why: info.result, node, dependency, operation }
+    Error::from(GraphUpdate { why: info.result, node, dependency, operation })
 }
 
 /// Says why the driver refused the parameters, if the node is of another kind than they are for, or has rows.

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, OutOfHostMemory, Result};
 use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
 use crate::memory::{self, Block, Buffer, Slice, SliceMut, Storage, byte_len};
@@ -170,7 +170,7 @@ pub(crate) fn alloc_raw(
     match raw.map(|raw| NonNull::new(raw.cast::<u8>())) {
         Ok(Some(address)) => Ok(HostAddress(address)),
         Err(error) if !error.is_out_of_memory() => Err(error),
-        _ => Err(Error::OutOfHostMemory { op, requested: bytes }),
+        _ => Err(OutOfHostMemory { op, requested: bytes }.into()),
     }
 }
 

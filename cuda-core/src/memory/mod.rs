@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::{Confined, Context, leave_behind};
-use crate::error::{Error, Result};
+use crate::error::{Error, LengthMismatch, Result};
 use crate::process::{FailedRelease, deferred, driver, held};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger};
@@ -372,5 +372,5 @@ pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usi
     if source_len == destination_len {
         return Ok(());
     }
-    Err(Error::LengthMismatch { op, source_len, destination_len })
+    Err(LengthMismatch { op, source_len, destination_len }.into())
 }

@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::context::{Confined, Context, of_context};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, OutOfBounds, Result};
 use crate::memory::{Block, Memory, Place, Storage, elements, views};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::StreamCore;
@@ -434,11 +434,12 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= len => Ok((start, end)),
-        (start, end) => Err(Error::OutOfBounds {
+        (start, end) => Err(OutOfBounds {
             start: start.unwrap_or(usize::MAX),
             end: end.unwrap_or(usize::MAX),
             len,
-        }),
+        }
+        .into()),
     }
 }
 

@@ -72,12 +72,13 @@ impl<T: Pod, M: Reach> Writes<T> for SliceMut<'_, T, M> {}
 #[doc(hidden)]
 pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Result<()> {
     let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
-    function.check_parameters(&sizes).map_err(|error| match error {
-        Error::Launch(LaunchError::ArgumentSize { op, kernel, index, expected, given, .. }) => {
-            let name = parameters.get(index).map(|(name, _)| *name);
-            LaunchError::ArgumentSize { op, kernel, index, name, expected, given }.into()
+    function.check_parameters(&sizes).map_err(|mut error| {
+        if let Error::Launch(it) = &mut error
+            && let LaunchError::ArgumentSize { index, name, .. } = &mut **it
+        {
+            *name = parameters.get(*index).map(|(name, _)| *name);
         }
-        other => other,
+        error
     })
 }
 

@@ -109,6 +109,12 @@ impl<'a> Call<'a> {
     pub(super) fn op(&self) -> &'static str {
         self.shape.operation.op()
     }
+
+    /// Keeps what it uses, since it has failed: the communicator may have been aborted meanwhile.
+    #[cold]
+    fn keep(&self) {
+        self.joined.ending.keep(self.used.touches(), self.core);
+    }
 }
 
 /// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
@@ -227,57 +233,46 @@ pub(super) fn grouped(nccl: &Nccl, calls: impl FnOnce() -> c_int) -> c_int {
     if is_refusal(called) { called } else { ended }
 }
 
-impl<'a> Call<'a> {
-    /// Refuses a stream that nothing can be enqueued on, and keeps the communicator for a capture.
-    #[inline]
-    fn bind(&self) -> Result<Bound<'a>> {
-        let bound = self.core.bind_work(self.op())?;
-        if bound.entered().is_some() {
-            let reason =
-                "NCCL works on threads of its own, for which a default stream may be another";
-            return Err(Error::invalid(self.op(), reason));
-        }
-        if let Some(recording) = bound.timeline().recording() {
-            // Before NCCL knows of the graph.
-            recording.keep_once(Arc::as_ptr(self.joined).addr(), || self.joined.clone());
-            recording.note_trait(GraphTraits::RANKS);
-        }
-        Ok(bound)
+/// Refuses a stream that nothing can be enqueued on, and keeps the communicator for a capture.
+#[inline]
+fn bind<'a>(
+    op: &'static str,
+    joined: &Arc<Joined>,
+    core: &'a Arc<StreamCore>,
+) -> Result<Bound<'a>> {
+    let bound = core.bind_work(op)?;
+    if bound.entered().is_some() {
+        let reason = "NCCL works on threads of its own, for which a default stream may be another";
+        return Err(Error::invalid(op, reason));
     }
-
-    /// Notes that the communicator has work on the stream up to there, perhaps also if the call has failed.
-    #[inline]
-    fn note_use(&self, seq: u64) {
-        let timeline = self.core.timeline();
-        if timeline.recording().is_none() {
-            self.joined.note_use(timeline, seq);
-        }
+    if let Some(recording) = bound.timeline().recording() {
+        // Before NCCL knows of the graph.
+        recording.keep_once(Arc::as_ptr(joined).addr(), || joined.clone());
+        recording.note_trait(GraphTraits::RANKS);
     }
-
-    /// Keeps what it uses, since it has failed: the communicator may have been aborted meanwhile.
-    #[cold]
-    fn keep(&self) {
-        self.joined.ending.keep(self.used.touches(), self.core);
-    }
+    Ok(bound)
 }
 
 /// Enqueues one operation.
 #[inline]
-pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
-    let op = call.op();
-    if call.shape.count == 0 {
-        return call.core.ensure();
+pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
+    let Call { joined, core, shape, from, to, mut used, .. } = call;
+    let op = shape.operation.op();
+    if shape.count == 0 {
+        return core.ensure();
     }
-    let bound = call.bind()?;
-    let mut scope = NcclScope::enter(&call.joined.context)?;
-    let mut held = call.joined.hold(op)?;
-    let Call { joined, shape, from, to, ref mut used, .. } = call;
-    let (_, result) = bound.order(op, used.touches_mut(), || {
-        bound.enqueue_by(|stream| {
+    let bound = bind(op, joined, core)?;
+    let mut scope = NcclScope::enter(&joined.context)?;
+    let mut held = joined.hold(op)?;
+    // Closures that capture values let the compiler see which operation it is.
+    let (bound, held) = (&bound, &mut held);
+    let (_, result) = bound.order(op, used.touches_mut(), move || {
+        bound.enqueue_by(move |stream| {
+            let raw = held.raw();
             // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
             // are made when the call is no longer in progress; `bound` keeps the stream alive. Of a
             // call that may go on after it has failed, `Ending` keeps both.
-            let issue = || unsafe { issue(joined, shape, (from, to), held.raw(), stream) };
+            let issue = move || unsafe { issue(joined, shape, (from, to), raw, stream) };
             let code = match shape.operation {
                 Operation::AllToAll => grouped(joined.nccl, issue),
                 _ => issue(),
@@ -285,10 +280,14 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
             held.finish(op, code)
         })
     });
-    call.note_use(call.core.timeline().issued());
+    let timeline = core.timeline();
+    // Perhaps also if the call has failed.
+    if timeline.recording().is_none() {
+        joined.note_use(timeline, timeline.issued());
+    }
     match result {
         Ok(()) => scope.calls_succeeded(),
-        Err(_) => call.keep(),
+        Err(_) => joined.ending.keep(used.touches(), core),
     }
     result
 }
@@ -303,7 +302,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     };
     let (first, mut together, mut quiet) = (core.timeline(), true, true);
     for call in calls.iter() {
-        let bound = call.bind()?;
+        let bound = bind(call.op(), call.joined, call.core)?;
         let timeline = bound.timeline();
         together &= timeline.is_captured_with(first);
         quiet = quiet && call.used.touches().iter().all(|touch| touch.is_quiet(timeline));

@@ -15,7 +15,7 @@ use super::raw::{
 };
 use super::unique_id::UniqueId;
 use crate::context::Context;
-use crate::error::{Error, NcclError, Result};
+use crate::error::{Error, NcclError, Result, WrongContext};
 use crate::memory::within;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
@@ -130,7 +130,7 @@ impl Communicator {
         let [own, given] = [self.context(), stream.context()].map(|it| it.device().ordinal());
         let rank = self.rank();
         let what = format!("rank {rank}, of device {own} and given a stream of device {given},");
-        Error::WrongContext { op: "Communicator::on", what: what.into() }
+        Error::from(WrongContext { op: "Communicator::on", what: what.into() })
     }
 
     /// Waits until ranks that began to join have joined.

@@ -22,7 +22,7 @@ use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::{Confined, Context, Crossing, Exposed};
-use crate::error::{Error, NcclError, Result};
+use crate::error::{Error, NcclError, Result, WrongContext};
 use crate::memory::within;
 use crate::process::{Handle, deferred, driver};
 use crate::timeline::ledger::{Ledger, WHOLE};
@@ -191,7 +191,7 @@ impl Joined {
     pub(super) fn require_reach(&self, op: &'static str, memory: &DeviceBacking) -> Result<()> {
         let confined = memory.is_in_the_context().then(|| Confined::to_context(memory.context()));
         if confined.is_some_and(|memory| !memory.is_at_home_in(&self.context)) {
-            return Err(Error::WrongContext { op, what: "memory".into() });
+            return Err(WrongContext { op, what: "memory".into() }.into());
         }
         Ok(())
     }

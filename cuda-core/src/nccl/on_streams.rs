@@ -402,7 +402,7 @@ impl Ranks {
     ) -> Result<()> {
         let stream = streams[rank];
         describe(OnStream::of(&self.0[rank], stream, Some(calls))).map_err(|error| match error {
-            Error::LengthMismatch { .. } => error.on(stream.device()),
+            Error::LengthMismatch(_) => error.on(stream.device()),
             other => other.of_argument(format!("memory of rank {rank}").into()),
         })
     }

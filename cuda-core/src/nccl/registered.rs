@@ -15,7 +15,7 @@ use super::ranks::Ranks;
 use super::remains::KnownMemory;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
-use crate::error::{Error, Rejected, Result};
+use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::memory::{Buffer, DeviceMemory, Storage};
 use crate::process::{FailedRelease, Handle, deferred, driver};
 use crate::types::Pod;
@@ -238,7 +238,7 @@ impl Ranks {
         match self.of(buffer.device()) {
             Some(rank) => rank.register(buffer),
             None => {
-                let error = Error::WrongContext { op: REGISTER, what: "memory".into() };
+                let error = Error::from(WrongContext { op: REGISTER, what: "memory".into() });
                 Err(Rejected::new(error, buffer))
             }
         }

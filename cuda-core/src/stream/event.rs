@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
 use crate::context::{Context, of_context};
-use crate::error::{ELAPSED, Error, Rejected, Result, asked, check};
+use crate::error::{ELAPSED, Error, Rejected, Result, WrongContext, asked, check};
 use crate::process::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
@@ -123,7 +123,7 @@ impl Event {
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let (op, event) = ("cuEventRecord", self.live()?);
         if self.context() != stream.context() {
-            return Err(Error::WrongContext { op, what: "the event".into() });
+            return Err(WrongContext { op, what: "the event".into() }.into());
         }
         let bound = stream.core().bind_work(op)?;
         bound.prepare()?;
@@ -181,7 +181,7 @@ impl Event {
         };
         let event = self.live()?.as_raw();
         if self.context() != stream.context() {
-            return Err(Error::WrongContext { op, what: "the event".into() });
+            return Err(WrongContext { op, what: "the event".into() }.into());
         }
         let bound = stream.core().bind_work(op)?;
         self.captures.leave();

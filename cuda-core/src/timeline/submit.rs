@@ -66,36 +66,23 @@ impl Bound<'_> {
         if let Some(recording) = timeline.recording() {
             return recording.record(op, self, touches, GraphTraits::default(), enqueue);
         }
+        let waited_for;
+        let mut fences = &NO_FENCES;
         if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
-            return self.order_behind(touches, enqueue);
+            waited_for = match self.wait_behind(touches) {
+                Ok(fences) => fences,
+                Err(error) => return (0, Err(error)),
+            };
+            fences = &waited_for;
         }
         let (seq, result) = enqueue();
         for touch in touches {
-            touch.mark(timeline, seq, &NO_FENCES);
+            touch.mark(timeline, seq, fences);
         }
         (seq, result)
     }
 
-    /// [`Bound::order`] for an operation that may conflict with work of other streams.
     #[cold]
-    fn order_behind(
-        &self,
-        touches: &mut [Touch<'_>],
-        enqueue: impl FnOnce() -> (u64, Result<()>),
-    ) -> (u64, Result<()>) {
-        let fences = match self.wait_behind(touches) {
-            Ok(fences) => fences,
-            Err(error) => return (0, Err(error)),
-        };
-        let (seq, result) = enqueue();
-        for touch in touches.iter_mut() {
-            touch.mark(self.timeline(), seq, &fences);
-        }
-        (seq, result)
-    }
-
-    // Compiled once, and not with each operation.
-    #[inline(never)]
     pub(crate) fn wait_behind(&self, touches: &[Touch<'_>]) -> Result<Fences> {
         let mut fences = Fences::none();
         touches.iter().for_each(|touch| touch.add_conflicts(self.timeline(), &mut fences));

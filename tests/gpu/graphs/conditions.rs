@@ -378,8 +378,8 @@ gpu_test! {
         let (first, second, longer) = (of(&mut x, 1, false)?, of(&mut y, 2, false)?, of(&mut x, 3, true)?);
         let mut exec = first.instantiate()?;
         match exec.update(&longer) {
-            Err(Error::GraphUpdate { why, .. }) => {
-                assert_eq!(why, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+            Err(Error::GraphUpdate(it)) => {
+                assert_eq!(it.why, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
             }
             other => panic!("{other:?}"),
         }

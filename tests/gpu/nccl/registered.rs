@@ -89,10 +89,10 @@ gpu_test! {
         })?;
         let alone = apart(&contexts[..1])?;
         let far = alone[0].register(memory(&contexts[1])?).map_err(Error::from);
-        assert!(matches!(far, Err(Error::WrongDevice { .. })), "{far:?}");
+        assert!(matches!(far, Err(Error::WrongDevice(_))), "{far:?}");
         let single = Ranks::init_all(&contexts[..1])?;
         let far = single.register(memory(&contexts[1])?).map_err(Error::from);
-        assert!(matches!(far, Err(Error::WrongContext { .. })), "{far:?}");
+        assert!(matches!(far, Err(Error::WrongContext(_))), "{far:?}");
         // Either all ranks know their memory or none does.
         let mut mixed = registered(&ranks, &streams[..1], 1)?;
         let one = streams[1].alloc_zeroed::<u32>(LEN)?;
@@ -112,7 +112,7 @@ gpu_test! {
         // The end of a communicator is that of its registrations.
         ranks.abort()?;
         let late = ranks.register(memory(&contexts[0])?).map_err(Error::from);
-        assert!(matches!(late, Err(Error::Nccl(NcclError::Aborted { .. }))), "{late:?}");
+        assert!(matches!(late, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{late:?}");
         streams[0].fill(&mut mixed[0], 9)?;
         hold(&streams[0], &mixed[0], 9)
     }

@@ -59,7 +59,7 @@ fn aligned_or_refused<T: Pod>() -> Result<()> {
         match stream.alloc::<T>(1) {
             Ok(buffer) => assert!(buffer.as_raw() % align_of::<T>() as u64 == 0),
             Err(error) => assert!(
-                matches!(error, Error::Invalid { ref reason, .. } if reason.contains("elements aligned to")),
+                matches!(error, Error::Invalid(ref it) if it.reason.contains("elements aligned to")),
                 "{error}"
             ),
         }
@@ -70,7 +70,7 @@ fn aligned_or_refused<T: Pod>() -> Result<()> {
                 assert!(address % align_of::<T>() == 0, "{address:#x}");
             }
             Err(error) => assert!(
-                matches!(error, Error::Invalid { ref reason, .. } if reason.contains("elements aligned to")),
+                matches!(error, Error::Invalid(ref it) if it.reason.contains("elements aligned to")),
                 "{error}"
             ),
         }

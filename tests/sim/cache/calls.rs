@@ -138,10 +138,10 @@ fn h16_oom_error() {
         let empty = Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuMemAlloc_v2");
         session.inject(empty.from_then_on());
         match alloc(&stream, &pool, 11 * U) {
-            Err(Error::PoolExhausted { requested, device: 0, usage, memory, .. }) => {
-                assert_eq!(requested, 11 * U);
-                assert_eq!(*usage, before);
-                assert!(memory.is_some());
+            Err(Error::PoolExhausted(it)) => {
+                assert_eq!((it.requested, it.device), (11 * U, 0));
+                assert_eq!(it.usage, before);
+                assert!(it.memory.is_some());
             }
             other => panic!("there is no memory: {other:?}"),
         }

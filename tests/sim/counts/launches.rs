@@ -163,7 +163,7 @@ fn a_launch_reports_that_its_kernel_was_not_found() {
         let refused = unsafe { launch.launch() };
         let named = matches!(
             refused,
-            Err(Error::Module(cuda_core::ModuleError::Compile { op: "cuKernelGetFunction", .. }))
+            Err(Error::Module(ref it)) if matches!(**it, cuda_core::ModuleError::Compile { op: "cuKernelGetFunction", .. })
         );
         assert!(named, "{refused:?}");
         assert!(driver.session.names_since(mark).is_empty());

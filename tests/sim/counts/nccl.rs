@@ -93,7 +93,7 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
         let ranks = unsafe { ranks.into_communicators() };
         let mut sum = streams[0].alloc_zeroed::<u32>(100)?;
         let alone = ranks[0].on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum);
-        let timed_out = matches!(&alone, Err(Error::Nccl(NcclError::TimedOut { rank: 0, .. })));
+        let timed_out = matches!(&alone, Err(Error::Nccl(it)) if matches!(**it, NcclError::TimedOut { rank: 0, .. }));
         assert!(timed_out, "{alone:?}");
         assert_eq!(driver.session.calls("ncclCommAbort"), 1);
         // Nothing was left on the stream.
@@ -122,9 +122,12 @@ fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
         let mut exec = graph.instantiate()?;
         // The other rank does not split. The communicator is aborted then.
         let split = ranks[0].split(Some(0), 0);
-        assert!(matches!(split, Err(Error::Nccl(NcclError::TimedOut { .. }))), "{split:?}");
+        assert!(
+            matches!(split, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { .. })),
+            "{split:?}"
+        );
         let (names, _, refused) = counted(driver, || exec.launch(&streams[0]));
-        let expected = matches!(refused, Err(Error::Nccl(NcclError::Aborted { rank: 0, .. })));
+        let expected = matches!(refused, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { rank: 0, .. }));
         assert!(expected, "{refused:?}");
         assert!(names.is_empty(), "{names:?}");
         Ok(())
@@ -139,7 +142,7 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
         let other = Context::new(Device::get(1)?, Default::default())?;
         let (names, _, refused) =
             counted(driver, || Ranks::init_all([&contexts[0], &other]).map(drop));
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         assert!(!names.contains(&"ncclGroupStart"), "not even begun: {names:?}");
         // The second rank is refused, or joins with an error.
         let refuses = || Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function(JOIN).nth(2);

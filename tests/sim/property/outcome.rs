@@ -57,7 +57,7 @@ pub(super) fn allowed<K: StreamKind>(
 ) -> Outcome {
     match (devices.contains(&stream.device()), result) {
         (true, Ok(())) => Ok(true),
-        (false, Err(Error::WrongDevice { .. })) => Ok(false),
+        (false, Err(Error::WrongDevice(_))) => Ok(false),
         (false, Ok(())) => Err(Departure::Wrong("not refused".to_owned())),
         (_, Err(error)) => Err(Departure::Failed(error)),
     }

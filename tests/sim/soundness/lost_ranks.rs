@@ -18,10 +18,9 @@ const REMOTE: i32 = 6;
 
 #[track_caller]
 fn failed(result: Result<()>, op: &str, rank: usize) {
-    let Err(Error::Nccl(NcclError::Failed { op: by, code: REMOTE, rank: at, reason, .. })) =
-        &result
-    else {
-        panic!("{op}: {result:?}");
+    let Err(Error::Nccl(why)) = &result else { panic!("{op}: {result:?}") };
+    let NcclError::Failed { op: by, code: REMOTE, rank: at, reason, .. } = &**why else {
+        panic!("{op}: {why:?}");
     };
     assert_eq!((*by, *at), (op, Some(rank)));
     assert!(reason.contains("remote process exited"), "{reason}");
@@ -29,7 +28,10 @@ fn failed(result: Result<()>, op: &str, rank: usize) {
 
 #[track_caller]
 fn aborted<T: std::fmt::Debug>(result: Result<T>) {
-    assert!(matches!(result, Err(Error::Nccl(NcclError::Aborted { .. }))), "{result:?}");
+    assert!(
+        matches!(result, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })),
+        "{result:?}"
+    );
 }
 
 fn ones(streams: &[Stream]) -> Result<Vec<DeviceBuffer<u32>>> {
@@ -192,9 +194,7 @@ fn k_nccl_ranks_that_cannot_all_be_finalised_are_aborted() {
             session.fail_nth(Some(refused), 1, CUresult(REMOTE as u32));
             // Of the rank whose communicator comes first in memory.
             let finalized = ranks.finalize();
-            let is_refused = |error: &Error| {
-                matches!(error, Error::Nccl(NcclError::Failed { op: "ncclCommFinalize", .. }))
-            };
+            let is_refused = |error: &Error| matches!(error, Error::Nccl(it) if matches!(**it, NcclError::Failed { op: "ncclCommFinalize", .. }));
             assert!(finalized.as_ref().is_err_and(is_refused), "{finalized:?}");
             assert!(ranks.as_raw().all(|raw| raw.is_null()));
             aborted(ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum));

@@ -224,7 +224,10 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
             assert_eq!(session.pending_ops(), 0);
             // SAFETY: refused.
             let refused = unsafe { launch.launch() };
-            assert!(matches!(refused, Err(Error::WrongDevice { memory: 1, .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::WrongDevice(ref it)) if it.memory == 1),
+                "{refused:?}"
+            );
         }
         Ok(())
     });
@@ -254,7 +257,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         // SAFETY: refused.
         let refused =
             unsafe { here.kernel(&add_one).elements(64).arg(&mut other).arg(64u32).launch() };
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
         Ok(())
     });
 }
@@ -280,7 +283,7 @@ fn s42_access_comes_and_goes_beside_copies() {
             for _ in 0..50 {
                 one.enable_peer_access(&two)?;
                 match one.disable_peer_access(&two) {
-                    Err(Error::PeerAccessInUse { .. }) => {}
+                    Err(Error::PeerAccessInUse(_)) => {}
                     other => other?,
                 }
             }
@@ -367,7 +370,7 @@ fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
 }
 
 fn no_access(result: Result<()>) {
-    assert!(matches!(result, Err(Error::WrongDevice { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::WrongDevice(_))), "{result:?}");
 }
 
 /// The driver, too, grants access from context to context.
@@ -441,7 +444,7 @@ fn s42_access_ends_with_the_context_whose_memory_it_was_to() {
         one.enable_peer_access(&created)?;
         drop(created);
         let refused = launched(&one, &mut memory);
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
         Ok(())
     });
 }
@@ -454,7 +457,7 @@ fn s27_memory_of_another_context_of_the_device() {
         for allocate in [cached, limited, cut_from_limited] {
             let mut memory = allocate(&primary)?;
             let refused = launched(&created, &mut memory);
-            assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
+            assert!(matches!(refused, Err(Error::WrongContext(_))), "{refused:?}");
             launched(&primary, &mut memory)?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::heap::{ALL, Heap, LOOKED_AT, PendingBlock};
 use super::space::{Fate, Segment, TakenRange};
 use crate::alloc::{Choice, custom, plain};
 use crate::context::leave_behind;
-use crate::error::{Error, Result};
+use crate::error::{Error, PoolExhausted, Result};
 use crate::process::{FailedRelease, drop_hook, held};
 use crate::timeline::ledger::NO_FENCES;
 use crate::timeline::{Mark, StreamCore};
@@ -429,11 +429,11 @@ impl Heap {
     }
 
     fn exhausted(&self, requested: usize) -> Error {
-        Error::PoolExhausted {
+        Error::from(PoolExhausted {
             requested,
             device: self.context.device().ordinal(),
-            usage: Box::new(self.usage()),
+            usage: self.usage(),
             memory: self.context.memory_info().ok(),
-        }
+        })
     }
 }

@@ -9,7 +9,7 @@ use cuda_sys::symbol as cu;
 use crate::context::{self, Context, RawContext};
 use crate::device::default_pool::RawPool;
 use crate::device::{Device, default_pool};
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, PeerAccessInUse, Result, asked};
 use crate::process::{DeferForeignCode, driver};
 use crate::util::{lock, raw_enum};
 
@@ -219,7 +219,7 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
 }
 
 fn in_use(device: Device, peer: Device, reason: &'static str) -> Error {
-    Error::PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal(), reason }
+    Error::from(PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal(), reason })
 }
 
 /// A context that was given access to the memory of another device's context; both as address

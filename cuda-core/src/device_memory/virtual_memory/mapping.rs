@@ -10,7 +10,7 @@ use super::properties;
 use crate::alloc::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
-use crate::error::{Error, Result, asked, check};
+use crate::error::{Error, OutOfBounds, Result, asked, check};
 use crate::memory::NOWHERE;
 use crate::process::{Failed, FailedRelease, attempt, deferred, released};
 use crate::types::ShareableHandle;
@@ -123,11 +123,9 @@ impl VirtualMapping {
         self.truncate(self.accessible)?;
         let (start, size) = (self.accessible, memory.size());
         if size > self.reserved - start {
-            return Err(Error::OutOfBounds {
-                start,
-                end: start.saturating_add(size),
-                len: self.reserved,
-            });
+            return Err(
+                OutOfBounds { start, end: start.saturating_add(size), len: self.reserved }.into()
+            );
         }
         if size == 0 {
             return Ok(());

@@ -71,10 +71,11 @@ impl Slabs {
             }
             acquired = acquire(least);
         }
-        let slab = acquired.map_err(|error| match error {
-            // Reports the size that was requested instead of the slab's.
-            Error::OutOfHostMemory { op, .. } => Error::OutOfHostMemory { op, requested: asked },
-            other => other,
+        let slab = acquired.map_err(|mut error| {
+            if let Error::OutOfHostMemory(it) = &mut error {
+                it.requested = asked; // instead of the slab's size
+            }
+            error
         })?;
         drop(turn);
         let mut cache = lock(&self.cache);

@@ -10,7 +10,7 @@ use super::OP;
 use crate::alloc::PitchedBuffer;
 use crate::context::{Confined, Context, Crossing, peer};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, WrongContext};
 use crate::host::{PinnedMemory, Registered, StableHost, StableHostMut, device_ptr_of};
 use crate::image::BoundObject;
 use crate::image::texture::object::ObjectKind;
@@ -230,7 +230,7 @@ impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
 impl<'a> sealed::PushArgument<'a> for &'a Condition {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         if self.context() != touched.context {
-            touched.fail(Error::WrongContext { op: OP, what: "a condition".into() });
+            touched.fail(Error::from(WrongContext { op: OP, what: "a condition".into() }));
         }
         touched.touches.push(|| self.touch());
         touched.conditions.push(self.made_in());
@@ -357,7 +357,7 @@ fn named(by: Parameter, function: &Function) -> Cow<'static, str> {
 }
 
 fn wrong_context() -> Error {
-    Error::WrongContext { op: OP, what: "memory".into() }
+    Error::from(WrongContext { op: OP, what: "memory".into() })
 }
 
 impl<'a> Touched<'a> {

@@ -127,7 +127,7 @@ fn wrong_arguments(
     let counts = (expected.len(), given.len());
     let mut pairs = expected.iter().zip(given).enumerate();
     let differ = pairs.find(|(_, (expected, given))| *expected != given);
-    Error::Launch(match differ {
+    Error::from(match differ {
         Some((index, (&expected, given))) if counts.0 == counts.1 => {
             LaunchError::ArgumentSize { op, kernel, index, name: None, expected, given }
         }
@@ -138,5 +138,5 @@ fn wrong_arguments(
 #[cold]
 fn limited(function: &Function, what: &'static str, asked: u64, limit: u64) -> Error {
     let kernel = function.name().to_owned();
-    Error::Launch(LaunchError::Limit { kernel, what, asked, limit })
+    LaunchError::Limit { kernel, what, asked, limit }.into()
 }

@@ -9,7 +9,7 @@ use cuda_sys::{
 };
 
 use crate::context::Context;
-use crate::error::{Error, LAUNCH as OP, LaunchError, Result, asked};
+use crate::error::{Error, LAUNCH as OP, LaunchError, Result, WrongContext, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
@@ -187,7 +187,7 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
     let (name, [loaded, stream]) = (function.name(), devices);
     let what =
         format!("`{name}`, loaded on device {loaded} and given to a stream of device {stream},");
-    Error::WrongContext { op: OP, what: what.into() }
+    Error::from(WrongContext { op: OP, what: what.into() })
 }
 
 /// # Kernels

@@ -39,7 +39,7 @@ pub(super) fn api() -> Result<&'static Api> {
     static LOADED: LoadOnce<Result<Api>> = LoadOnce::new();
     match LOADED.get_or_init(open) {
         Some(loaded) => loaded.as_ref().map_err(Clone::clone),
-        None => Err(Error::NoNvrtc { tried: FORKED_MEANWHILE.to_owned() }),
+        None => Err(Error::NoNvrtc { tried: FORKED_MEANWHILE.into() }),
     }
 }
 
@@ -64,7 +64,7 @@ fn open() -> Result<Api> {
         // NVRTC's functions have never changed. It is never unloaded.
         unsafe { Api::resolve(&mut |name| library.symbol(name)) }
     })
-    .map_err(|tried| Error::NoNvrtc { tried })
+    .map_err(|tried| Error::NoNvrtc { tried: tried.into() })
 }
 
 /// Where toolkits may be: as the environment says, and at the default location.

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::ptr;
 
 use crate::device::Device;
-use crate::error::{Error, Result, c_string, c_text};
+use crate::error::{Error, Nvrtc, Result, c_string, c_text};
 use crate::types::Version;
 
 mod api;
@@ -328,7 +328,7 @@ impl Program {
             let reason = "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
                           (Program::capability or Program::architecture), and no link-time optimisation";
             let (op, code, reason) = ("nvrtcGetCUBIN", INVALID_OPTION, reason.to_owned());
-            return Err(Error::Nvrtc { op, code, reason, log });
+            return Err(Nvrtc { op, code, reason, log }.into());
         }
         Ok(Cubin::new(image, self.output(&program, log)?))
     }
@@ -414,7 +414,7 @@ impl Api {
             // SAFETY: a static C string.
             unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned()
         };
-        Err(Error::Nvrtc { op, code, reason, log: log() })
+        Err(Nvrtc { op, code, reason, log: log() }.into())
     }
 }
 

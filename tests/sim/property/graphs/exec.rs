@@ -100,7 +100,7 @@ impl Exec {
                 Ok(())
             }
             // The operations conflict in another way, or there is no memory for all of them.
-            Ok(None) | Err(Departure::Failed(Error::GraphUpdate { .. })) => Ok(()),
+            Ok(None) | Err(Departure::Failed(Error::GraphUpdate(_))) => Ok(()),
             Err(departure) => Err(departure),
         }
     }
@@ -134,7 +134,7 @@ fn unless<T>(is_refused: bool, result: cuda_core::Result<T>) -> Result<Option<T>
     match result {
         Ok(_) if is_refused => Err(Departure::Wrong("not refused".to_owned())),
         Ok(value) => Ok(Some(value)),
-        Err(Error::Invalid { .. }) if is_refused => Ok(None),
+        Err(Error::Invalid(_)) if is_refused => Ok(None),
         Err(error) if is_refused && error.code() == Some(CUDA_ERROR_NOT_SUPPORTED) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -74,7 +74,7 @@ fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
 
 pub(super) fn require_nccl() -> anyhow::Result<()> {
     match nccl::version() {
-        Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) => {
+        Err(cuda_core::Error::Nccl(why)) if matches!(*why, NcclError::NotFound { .. }) => {
             Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"))
         }
         _ => Ok(()),
