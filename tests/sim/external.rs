@@ -124,9 +124,25 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     session.fail_nth(Some("cuExternalMemoryGetMappedBuffer"), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
     let Rejected { error, value: memory } = memory.into_buffer::<u32>(0, 1).expect_err("failed");
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN));
+    // Mapped despite an error of earlier work: unmapped again.
+    let mapped = || {
+        let call = "cuExternalMemoryGetMappedBuffer";
+        Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function(call).takes_effect()
+    };
+    session.inject(mapped());
+    let Rejected { value: memory, .. } = memory.into_buffer::<u32>(0, 1).expect_err("failed");
     memory.into_buffer::<u32>(0, 1)?;
+    // Memory that stays mapped is not destroyed.
+    let memory = import(&context, others(&context)?.1, theirs.len())?;
+    session.inject(mapped());
+    session.fail_nth(Some("cuMemFree_v2"), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
+    let failures = cuda_core::drops::failures();
+    let Rejected { value: memory, .. } = memory.into_buffer::<u32>(0, 1).expect_err("failed");
+    assert_eq!(memory.size(), 0, "given up");
+    drop(memory);
+    assert_eq!(cuda_core::drops::failures() - failures, 1);
     drop(theirs);
-    session.assert_clean();
+    assert_eq!(session.violations(), []);
     Ok(())
 }
 

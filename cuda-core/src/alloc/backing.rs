@@ -53,6 +53,12 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         self.is_plain()
     }
 
+    /// Whether kernels of the device reach the memory, as far as is known here, if that was not made for one
+    /// context.
+    fn is_open_to(&self, _device: Device) -> bool {
+        true
+    }
+
     /// Whether work that uses the memory frees it, so that nothing is to be freed here, and no work has to
     /// be waited for.
     fn is_freed_by_work(&self) -> bool {

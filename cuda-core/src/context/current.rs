@@ -197,46 +197,54 @@ pub(crate) fn strays() -> u32 {
 /// The thread ends, but its stack still exists, and destructors of other libraries' thread-locals
 /// may ask what is current: the answer must not be a destroyed context.
 pub(crate) fn end() {
-    while let Some(context) = with_kept(Vec::pop) {
+    while let Some(OnStack { context, entries }) = with_kept(Vec::pop) {
         let raw = context.raw();
         if deferred::must_not_run_here() {
             continue;
         }
-        if let Err(error) = take_out(raw) {
+        if let Err(error) = take_out(raw, entries) {
             context.leave_behind(&error);
         }
     }
     release_all();
 }
 
-/// Removes the topmost entry of that context from the thread's stack, if there is one. Entries
-/// above stay, kept alive by the code that put them there.
-fn take_out(raw: RawContext) -> Result<()> {
+/// Removes the topmost entries of that context from the thread's stack, as many as there are, but no
+/// more than `entries`. Entries above stay, kept alive by the code that put them there.
+fn take_out(raw: RawContext, entries: usize) -> Result<()> {
     let mut above = Vec::new();
-    let taken = pop_through(raw, &mut above);
+    let taken = pop_through(raw, entries, &mut above);
     // All of them, also after an error.
     let back = above.into_iter().rev().map(push).fold(Ok(()), Result::and);
     taken.and(back.map_err(Error::from))
 }
 
-/// Pops the topmost entry of that context, and those above it, which are added to `above`.
-fn pop_through(raw: RawContext, above: &mut Vec<RawContext>) -> Result<()> {
+/// Pops entries until that many of the context are gone; those of others are added to `above`.
+fn pop_through(raw: RawContext, mut entries: usize, above: &mut Vec<RawContext>) -> Result<()> {
     while above.len() < DEEPEST {
         let now = get_again()?;
-        if now.0.is_null() {
+        if entries == 0 || now.0.is_null() {
             return Ok(());
         }
         pop()?;
-        if now == raw {
-            return Ok(());
+        match now == raw {
+            true => entries -= 1,
+            false => above.push(now),
         }
-        above.push(now);
     }
     Err(Error::ContextStack)
 }
 
+/// A context that is kept because this crate left it on the thread's stack.
+pub(crate) struct OnStack {
+    context: Context,
+    // INVARIANT: not zero, and no fewer than the entries of this crate that the stack has of it. More if
+    // other code has replaced or popped some, which nothing tells.
+    entries: usize,
+}
+
 /// Runs `f` on the list of contexts that are kept because they are on the thread's stack.
-fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> R {
+fn with_kept<R>(f: impl FnOnce(&mut Vec<OnStack>) -> R) -> R {
     thread::with(|thread| f(&mut thread.contexts.borrow_mut()))
 }
 
@@ -247,15 +255,19 @@ pub(crate) fn keep_pushed(context: &Context) {
     }
     // If the thread is past its end, what stays on the stack is kept permanently.
     thread::with(thread::Thread::is_ended_with);
-    with_kept(|kept| kept.push(context.clone()));
+    with_kept(|kept| match kept.iter_mut().find(|kept| kept.context == *context) {
+        Some(known) => known.entries += 1,
+        None => kept.push(OnStack { context: context.clone(), entries: 1 }),
+    });
 }
 
 /// Notes that the top of the stack, which was `before`, is now `context`; [`None`]: one that needs
 /// no keeping.
 pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
     let replaced = with_kept(|kept| {
-        let last = kept.iter().rposition(|kept| kept.raw() == before)?;
-        Some(kept.remove(last))
+        let at = kept.iter().position(|kept| kept.context.raw() == before)?;
+        kept[at].entries -= 1;
+        (kept[at].entries == 0).then(|| kept.swap_remove(at))
     });
     if let Some(context) = context {
         keep_pushed(context);
@@ -266,7 +278,8 @@ pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
 
 /// Keeps `context`, which is on the thread's stack, unless this crate keeps it already.
 pub(crate) fn keep_present(context: &Context) {
-    if !context.is_primary() && !with_kept(|kept| kept.contains(context)) {
+    if !context.is_primary() && !with_kept(|kept| kept.iter().any(|kept| kept.context == *context))
+    {
         keep_pushed(context);
     }
 }

@@ -8,16 +8,14 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-use crate::context::{Context, context_local, current};
+use crate::context::{context_local, current};
 
 /// Each list is borrowed only for moments in which no foreign code runs.
 pub(crate) struct Thread {
     /// Values of [`ContextLocal`](crate::ContextLocal)s, of all slots.
     pub(crate) values: RefCell<Vec<context_local::ThreadValue>>,
-    /// Reference-counted contexts that this crate left on the thread's context stack, from its
-    /// bottom to its top. An entry may outlast that of the stack, if other code popped it; never
-    /// the other way round.
-    pub(crate) contexts: RefCell<Vec<Context>>,
+    /// Reference-counted contexts that this crate left on the thread's context stack, each once.
+    pub(crate) contexts: RefCell<Vec<current::OnStack>>,
     /// How often this crate failed to restore what was current.
     pub(crate) strays: Cell<u32>,
     /// The thread is ending: no new values are kept for it. Contexts on its stack still are.

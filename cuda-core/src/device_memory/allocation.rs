@@ -10,6 +10,7 @@ use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{Allocator, Choice, DeviceBacking, MemoryPool, caching, choice, custom};
 use crate::context::{Confined, Context};
+use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{
     self, ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut,
@@ -127,6 +128,11 @@ impl memory::Located for DeviceMemory {
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
         }
+    }
+
+    #[cold]
+    fn is_closed_to(block: &Block<Self>, device: Device) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if !owner.is_open_to(device))
     }
 }
 

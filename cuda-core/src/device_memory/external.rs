@@ -11,7 +11,7 @@ use crate::alloc::{MemoryOwner, owned, plain};
 use crate::context::{Context, of_context};
 use crate::error::{Error, OutOfBounds, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
-use crate::process::{FailedRelease, Handle, Owned, Release, drop_hook};
+use crate::process::{FailedRelease, Handle, Owned, Release, attempt, drop_hook};
 use crate::types::{Pod, Resource};
 use crate::util::debug_by;
 
@@ -141,10 +141,10 @@ impl ExternalMemory {
     /// # Errors
     /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
     /// [`Error::Invalid`] for no elements and for an offset that is not aligned for `T`, before any
-    /// driver call; the driver's.
+    /// driver call; the driver's. Memory that may be mapped after that is [given up](Error::GivenUp).
     #[doc(alias("cuExternalMemoryGetMappedBuffer", "cudaExternalMemoryGetMappedBuffer"))]
     pub fn into_buffer<T: Pod>(
-        self,
+        mut self,
         offset: usize,
         len: usize,
     ) -> Result<DeviceBuffer<T>, Rejected<Self>> {
@@ -154,7 +154,7 @@ impl ExternalMemory {
         Ok(owned(&context, address, bytes, mapped, len))
     }
 
-    fn map<T: Pod>(&self, offset: usize, len: usize) -> Result<(CUdeviceptr, usize)> {
+    fn map<T: Pod>(&mut self, offset: usize, len: usize) -> Result<(CUdeviceptr, usize)> {
         let op = "cuExternalMemoryGetMappedBuffer";
         self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -169,12 +169,25 @@ impl ExternalMemory {
             size: bytes as _,
             ..Default::default()
         };
-        let address = self.context().call(op, 0, |address| {
-            // SAFETY: the call reads a description and writes one address, both borrowed for longer
-            // than it; the memory is imported, and its context current.
-            unsafe { cu::cuExternalMemoryGetMappedBuffer(address, self.0.raw.0, &part) }
+        let mut address = 0;
+        let code = self.context().relaxed(|| {
+            // SAFETY: the call reads a description and writes one address, both locals that outlive
+            // it; the memory is imported, and its context current.
+            unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, self.0.raw.0, &part) }
         })?;
+        attempt(op, code).map_err(|failed| failed.undo(|| self.unmap(address)))?;
         Ok((address, bytes))
+    }
+
+    /// Unmaps what a call has mapped that failed; memory that stays mapped is given up.
+    fn unmap(&mut self, address: CUdeviceptr) {
+        // SAFETY: "the returned pointer must be freed using cuMemFree"; nothing uses the address.
+        if address != 0 && unsafe { plain::free(address) }.is_err() {
+            let lost = self.0.disown().map(|memory| (memory.number(), memory.size));
+            if let Ok((handle, size)) = lost {
+                report_mapped(handle, size);
+            }
+        }
     }
 
     /// Size in bytes; zero for memory that was [given up](Error::GivenUp).
@@ -245,9 +258,14 @@ impl MemoryOwner for MappedExternal {
 impl Drop for MappedExternal {
     /// Memory that was not unmapped cannot be destroyed.
     fn drop(&mut self) {
-        let Some(memory) = &self.0 else { return };
-        let why = Error::GivenUp { what: Resource::DeviceMemory };
-        let (handle, size) = (memory.0.number(), memory.0.bytes());
-        drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));
+        if let Some(memory) = &self.0 {
+            report_mapped(memory.0.number(), memory.0.bytes());
+        }
     }
+}
+
+/// Reports imported memory that cannot be destroyed, since it is mapped.
+fn report_mapped(handle: u64, size: usize) {
+    let why = Error::GivenUp { what: Resource::DeviceMemory };
+    drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));
 }

@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::{Confined, Context, leave_behind};
+use crate::device::Device;
 use crate::error::{Error, LengthMismatch, Result};
 use crate::process::{FailedRelease, deferred, driver, held};
 use crate::stream::{Stream, StreamKind};
@@ -115,6 +116,11 @@ pub(crate) trait Located: MemoryKind {
     /// The device or context that the memory belongs to, if others need to be given access.
     fn confined_to(_block: &Block<Self>) -> Option<Confined> {
         None
+    }
+
+    /// Whether the owner of the memory, which is not confined, knows that kernels of the device do not reach it.
+    fn is_closed_to(_block: &Block<Self>, _device: Device) -> bool {
+        false
     }
 }
 

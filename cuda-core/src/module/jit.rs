@@ -1,14 +1,15 @@
 //! Options of the driver's compiler, and its answers.
 
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::time::Duration;
 
 use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUresult};
 
-use super::compiled;
+use super::{compiled, is_about_the_image};
 use crate::error::{Result, c_text};
+use crate::process::{Failed, attempt};
 use crate::util::raw_enum;
 
 raw_enum! {
@@ -272,7 +273,13 @@ impl Outputs {
     /// did.
     pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
         let JitOutcome { info, errors, wall_time } = call.outcome();
-        compiled(op, code, errors)?;
+        if let Err(error) = compiled(op, code, errors) {
+            // Code that was loaded despite an error of earlier work has the buffers until its context ends.
+            if !is_about_the_image(code) && matches!(attempt(op, code), Err(Failed::Unknown(_))) {
+                mem::forget(call);
+            }
+            return Err(error);
+        }
         Ok(Self { call: Some(ManuallyDrop::new(call)), log: info, wall_time })
     }
 

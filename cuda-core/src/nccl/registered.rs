@@ -15,6 +15,7 @@ use super::ranks::Ranks;
 use super::remains::KnownMemory;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
+use crate::device::Device;
 use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::memory::{Buffer, DeviceMemory, Storage};
 use crate::process::{FailedRelease, Handle, deferred, driver};
@@ -63,6 +64,10 @@ impl MemoryOwner for RegisteredOwner {
 
     fn is_visible_to_the_host(&self) -> bool {
         self.owner.is_visible_to_the_host()
+    }
+
+    fn is_open_to(&self, device: Device) -> bool {
+        self.owner.is_open_to(device)
     }
 
     fn is_in_the_context(&self) -> bool {

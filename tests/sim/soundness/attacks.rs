@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use cuda_core::{
-    Error, Registered, Rejected,
+    Context, Error, Registered, Rejected, Result,
     image::{ArrayFlags, ArrayShape, CudaArray, MipmappedArray},
     is_pinned,
+    jit::Linker,
     pinned::RegisterFlags,
 };
-use cuda_sim::Fault;
-use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
+use cuda_sim::{Fault, LeakKind};
+use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS};
+use support::kernels;
 
-use super::{clean, device, primary};
+use super::{clean, device, leaking, primary};
 
 /// Two owners of the same elements: one registered them, so the other's copy is an asynchronous
 /// transfer. The registration must not end during that copy, though it did not record it.
@@ -62,6 +64,39 @@ fn s06_memory_that_comes_back_is_not_registered() {
             Registered::new(&primary(), host, RegisterFlags::PORTABLE)
                 .expect_err("returned by this call");
         assert!(!is_pinned(host.as_ptr())?);
+        Ok(())
+    });
+}
+
+/// Code that was loaded by a call which returned an error of earlier work: the driver writes to the logs
+/// that it was given until the code ends.
+#[test]
+fn s02_logs_of_code_that_was_loaded_despite_an_error() {
+    const LOG: usize = 16 << 10;
+    leaking(|session| {
+        let context = primary();
+        let calls: [(&str, fn(&Context) -> Result<()>); 2] = [
+            ("cuModuleLoadDataEx", |context| kernels::load(context).map(drop)),
+            ("cuLinkCreate_v2", |context| Linker::new(context).map(drop)),
+        ];
+        for (call, load) in calls {
+            session.inject(Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(call).takes_effect());
+            assert!(load(&context).is_err(), "{call}");
+            // Where the logs would be if they had been freed.
+            let others = [const { 0xAA_u8 }; 8].map(|byte| vec![byte; LOG]);
+            let _guard = context.enter()?;
+            for leak in session.leaks() {
+                let handle = std::ptr::without_provenance_mut::<()>(leak.handle as usize);
+                // SAFETY: made by the call above, and ended by this one alone.
+                let code = match leak.kind {
+                    LeakKind::Linker => unsafe { cuda_sys::cuLinkDestroy(handle.cast()) },
+                    // SAFETY: as above.
+                    _ => unsafe { cuda_sys::cuModuleUnload(handle.cast()) },
+                };
+                assert_eq!(code, CUDA_SUCCESS, "{call}");
+            }
+            assert!(others.iter().flatten().all(|byte| *byte == 0xAA), "{call}: written to");
+        }
         Ok(())
     });
 }

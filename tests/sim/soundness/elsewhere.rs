@@ -1,9 +1,12 @@
 //! Memory of one context that another context is asked to use.
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Result,
+    Context, ContextFlags, Device, DeviceBuffer, DeviceSliceMut, Error, MemoryPool, PeerAccess,
+    Result, Stream,
     image::{Texture, TextureDescriptor},
+    virtual_memory::VirtualBuffer,
 };
+use cuda_sim::Fault;
 use support::kernels;
 
 use super::{clean, device, primary};
@@ -52,5 +55,59 @@ fn a_texture_is_not_bound_to_memory_elsewhere() {
         drop(first);
         assert!(texture.bind(&at(&there)?).is_err());
         texture.bind(&at(&here)?).map(drop)
+    });
+}
+
+/// Launches with memory of the other device.
+fn add_one(stream: &Stream, x: DeviceSliceMut<'_, u32>) -> Result<()> {
+    let (function, len) = (kernels::get(stream.context(), "add_one")?, x.len() as u32);
+    let mut launch = stream.kernel(&function).elements(len as usize).arg(x).arg(len);
+    // SAFETY: the kernel writes as many elements.
+    unsafe { launch.launch() }
+}
+
+#[test]
+fn virtual_memory_is_refused_where_it_was_not_opened() {
+    clean(|_| {
+        let (peer, stream) = (Device::get(1)?, Device::get(1)?.create_stream()?);
+        let mut buffer = VirtualBuffer::<u32>::new(&primary(), 100)?;
+        buffer.grow_to(100)?;
+        device().create_stream()?.fill(&mut buffer, 0)?;
+        for access in [PeerAccess::None, PeerAccess::ReadWrite, PeerAccess::None] {
+            if buffer.access(peer)? != access {
+                buffer.set_access(peer, access)?;
+            }
+            let launched = add_one(&stream, buffer.as_view_mut());
+            match access {
+                PeerAccess::ReadWrite => launched?,
+                _ => assert!(matches!(launched, Err(Error::WrongDevice(_))), "{launched:?}"),
+            }
+        }
+        Ok(())
+    });
+}
+
+/// An error of earlier work, returned by the call that closes the pool.
+#[test]
+fn a_pool_that_was_closed_with_an_error_is_closed() {
+    clean(|session| {
+        let (peer, stream) = (Device::get(1)?, Device::get(1)?.create_stream()?);
+        let pool = MemoryPool::builder(device()).build()?;
+        let mut buffer = device().create_stream()?.alloc_from::<u32>(&pool, 100)?;
+        pool.set_access(peer, PeerAccess::ReadWrite)?;
+        add_one(&stream, buffer.as_view_mut())?;
+        stream.synchronize()?;
+        for takes_effect in [false, true] {
+            let call =
+                Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemPoolSetAccess");
+            session.inject(if takes_effect { call.takes_effect() } else { call });
+            assert!(pool.set_access(peer, PeerAccess::None).is_err());
+            let launched = add_one(&stream, buffer.as_view_mut());
+            match takes_effect {
+                false => launched?,
+                true => assert!(matches!(launched, Err(Error::WrongDevice(_))), "{launched:?}"),
+            }
+        }
+        stream.synchronize()
     });
 }

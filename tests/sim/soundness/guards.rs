@@ -260,6 +260,31 @@ fn s38_a_thread_that_ends_lets_go() {
     });
 }
 
+/// Other code brings back what a guard saved, which may or may not be above the guard's context then.
+#[test]
+fn s38_what_others_bring_back_again_and_again_is_kept_once() {
+    clean(|session| {
+        let (context, primary) = (created()?, device().context()?);
+        thread::scope(|scope| {
+            let rounds = scope.spawn(|| -> Result<()> {
+                primary.set_current()?;
+                for _ in 0..100 {
+                    let guard = context.enter()?;
+                    context::set_current(primary.as_raw());
+                    drop(guard);
+                    context.set_current()?;
+                    context::set_current(primary.as_raw());
+                }
+                Ok(())
+            });
+            rounds.join().expect("no panic")
+        })?;
+        let popped = session.calls("cuCtxPopCurrent_v2");
+        assert!(popped < 10, "the thread's end has popped {popped} times");
+        Ok(context.close()?)
+    });
+}
+
 #[test]
 fn s38_a_forgotten_guard_keeps_its_context() {
     leaking(|_| {

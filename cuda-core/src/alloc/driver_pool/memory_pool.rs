@@ -384,14 +384,16 @@ impl MemoryPool {
                 closed.note_revocation();
             }
         }
-        default_pool::set_pool_access(self.0.raw, peer, access.as_raw())?;
-        match access {
+        let set = default_pool::set_pool_access(self.0.raw, peer, access.as_raw());
+        // The error may be one of earlier work.
+        let now = if set.is_ok() { access } else { self.access(peer).unwrap_or(PeerAccess::None) };
+        match now {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {
                 peer::pool_opened(self.0.raw, self.device(), peer);
             }
         }
-        Ok(())
+        set
     }
 
     /// What a device may do with the pool's memory: `cuMemPoolGetAccess`.

@@ -245,4 +245,8 @@ impl MemoryOwner for Arc<Mutex<VirtualMapping>> {
         // The buffer may still refer to the mapping, which is empty from here on.
         lock(self).release()
     }
+
+    fn is_open_to(&self, device: Device) -> bool {
+        lock(self).access.iter().any(|(known, _)| *known == device)
+    }
 }

@@ -377,7 +377,7 @@ impl<'a> Touched<'a> {
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
         // Most memory is of the stream's own context.
         if !ptr::eq(M::context_of(&block.backing).inner(), self.context.inner()) {
-            self.reach_from_elsewhere(M::confined_to(block));
+            self.reach_from_elsewhere(block);
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.fail(error);
@@ -386,8 +386,12 @@ impl<'a> Touched<'a> {
     }
 
     #[cold]
-    fn reach_from_elsewhere(&mut self, confined: Option<Confined>) {
-        let Some(memory) = confined.filter(|memory| !memory.is_at_home_in(self.context)) else {
+    fn reach_from_elsewhere<M: Reach>(&mut self, block: &Block<M>) {
+        let confined = M::confined_to(block).filter(|memory| !memory.is_at_home_in(self.context));
+        let Some(memory) = confined else {
+            if M::is_closed_to(block, self.device()) {
+                self.fail(self.wrong(M::context_of(&block.backing).device()));
+            }
             return;
         };
         if memory.device == self.device() {
