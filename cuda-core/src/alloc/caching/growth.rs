@@ -380,18 +380,15 @@ impl Heap {
         };
         let given_up = self.with(|state| {
             let mut given_up = state.space.give_up(&owners);
-            let pending = state.pending.iter();
-            let lost = pending.filter(|(_, pending, fences)| {
+            let lost = state.pending.take_if(|pending, fences| {
                 is_lost(&pending.home) || fences.marks().iter().any(is_lost)
             });
-            let lost: Vec<_> = lost.map(|(place, ..)| place).collect();
-            for place in lost {
-                if let Some((pending, fences)) = state.take_pending(place) {
-                    given_up.extend(state.space.give_up_around(pending.address));
-                    state.space.give(pending.address, None);
-                    state.space.spent.push(pending.home.timeline);
-                    state.spent.push(fences);
-                }
+            for (pending, fences) in lost {
+                state.counts.pending -= pending.bytes;
+                given_up.extend(state.space.give_up_around(pending.address));
+                state.space.give(pending.address, None);
+                state.space.spent.push(pending.home.timeline);
+                state.spent.push(fences);
             }
             given_up
         });

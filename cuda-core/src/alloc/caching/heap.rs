@@ -48,7 +48,7 @@ thread_local! {
 pub(super) struct HeapState {
     pub(super) space: Space,
     /// Blocks that other streams may still use.
-    pub(super) pending: Awaiting,
+    pub(super) pending: Awaiting<PendingBlock>,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     /// The number of threads that move memory which other threads cannot find meanwhile: they allocate or

@@ -29,7 +29,7 @@ use crate::memory::{Block, DeviceMemory};
 use crate::timeline::ledger::{Fences, Ledger};
 use crate::timeline::{Mark, StreamCore, Timeline};
 
-mod awaiting;
+pub(crate) mod awaiting;
 mod bins;
 pub(crate) mod builder;
 pub(crate) mod class;

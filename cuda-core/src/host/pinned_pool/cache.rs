@@ -1,27 +1,29 @@
 //! Bookkeeping of all slabs and chunks, under one lock that is never held over a driver call.
 
-use std::collections::VecDeque;
-use std::mem;
-
 use cuda_sys::CUdeviceptr;
 
 use super::class::{self, CLASSES};
 use super::prune;
 use super::source::Slab;
 use super::{NumaNode, PinnedChunk};
+use crate::alloc::caching::awaiting::Awaiting;
 use crate::alloc::caching::class::SegmentKind;
 use crate::alloc::caching::owners::NO_OWNER;
 use crate::alloc::caching::space::Space;
 use crate::context::kept;
+use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::types::PoolUsage;
 
-/// Pending chunks of a bin to look at when a chunk is wanted.
-const MANY: usize = 64;
+/// Streams whose pending chunks are looked at when a chunk is wanted.
+pub(super) const MANY: usize = 16;
 
-/// Pending chunks of a bin to look at when another becomes pending: so that they, and the streams
-/// and contexts that their fences refer to, are released without waiting for an allocation.
+/// Streams whose pending chunks are looked at when another becomes pending: so that they, and the
+/// streams and contexts that their fences refer to, are released without waiting for an allocation.
 const FEW: usize = 2;
+
+/// All of them.
+pub(super) const ALL: usize = usize::MAX;
 
 /// See the module.
 pub(super) struct Cache {
@@ -30,6 +32,8 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// The number of slabs that were given up; chunks of them may still be given back.
     retired: usize,
+    /// Chunks that devices may still use.
+    pub(super) pending: Awaiting<PinnedChunk>,
     /// What is used and reserved; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
     /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
@@ -39,20 +43,11 @@ pub(super) struct Cache {
 
 /// Chunks and slabs near one NUMA node.
 struct Shelf {
-    /// By [`class::bin`]; the last bin holds all large chunks.
-    bins: Vec<Bin>,
+    /// Idle chunks by [`class::bin`]. The last one of a bin was used last, and is the most likely to be
+    /// in the processor's caches. Idle large chunks are free ranges instead.
+    bins: Vec<Vec<PinnedChunk>>,
     /// The slabs, and the ranges they are cut into, by their addresses. A chunk is a taken range.
     space: Space,
-}
-
-/// Chunks of one class.
-#[derive(Default)]
-struct Bin {
-    /// The last one was used last, and is the most likely to be in the processor's caches. Idle
-    /// large chunks are free ranges instead.
-    idle: Vec<PinnedChunk>,
-    /// Chunks that devices may still use.
-    pending: VecDeque<(PinnedChunk, Fences)>,
 }
 
 impl Cache {
@@ -60,19 +55,20 @@ impl Cache {
         shelves: Vec::new(),
         slabs: Vec::new(),
         retired: 0,
+        pending: Awaiting::new(),
         counts: PoolUsage::NONE,
         spent: Vec::new(),
     };
 
     /// Takes over what another cache has, of which no chunk is in use.
-    pub(super) fn append(&mut self, other: Self) {
+    pub(super) fn append(&mut self, mut other: Self) {
         for (node, shelf) in other.shelves.into_iter().enumerate() {
             let own = self.shelf(node);
             own.space.append(shelf.space);
-            for (own, bin) in own.bins.iter_mut().zip(shelf.bins) {
-                own.idle.extend(bin.idle);
-                own.pending.extend(bin.pending);
-            }
+            own.bins.iter_mut().zip(shelf.bins).for_each(|(own, bin)| own.extend(bin));
+        }
+        for (chunk, fences) in other.pending.take_if(|_, _| true) {
+            self.pending.enter(chunk, fences);
         }
         self.slabs.extend(other.slabs);
         self.reserve(other.counts.reserved);
@@ -83,7 +79,7 @@ impl Cache {
     #[inline]
     pub(super) fn pop(&mut self, node: NumaNode, bin: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
-        let chunk = shelf.bins[bin].idle.pop()?;
+        let chunk = shelf.bins[bin].pop()?;
         self.counts.hand_out(chunk.bytes);
         Some(chunk)
     }
@@ -97,29 +93,18 @@ impl Cache {
 
     /// Takes back a chunk that devices may use until the fences are reached.
     pub(super) fn put_pending(&mut self, chunk: PinnedChunk, fences: Fences) {
-        self.settle(chunk.node.index(), class::bin(chunk.bytes), FEW);
-        self.put_back(chunk, fences);
-    }
-
-    /// [`put_pending`](Self::put_pending) for a chunk of [`take_pending`](Self::take_pending). It comes
-    /// behind all others, whose order stays: each is queried once in a round.
-    pub(super) fn put_back(&mut self, chunk: PinnedChunk, fences: Fences) {
+        self.settle(FEW);
         self.counts.used -= chunk.bytes;
-        if self.is_retired(&chunk) {
-            return self.spent.push(fences);
-        }
-        let (node, bin) = (chunk.node.index(), class::bin(chunk.bytes));
-        if let Some(shelf) = self.shelves.get_mut(node) {
-            shelf.bins[bin].pending.push_back((chunk, fences));
+        match self.is_retired(&chunk) {
+            true => self.spent.push(fences),
+            false => self.pending.enter(chunk, fences),
         }
     }
 
-    /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
-    /// bin, or cut from a free range.
+    /// A chunk of `bytes` (already rounded to its class) from what is idle: from its bin, or cut from a
+    /// free range.
     pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        let bin = class::bin(bytes);
-        self.settle(node.index(), bin, MANY);
-        self.pop(node, bin).or_else(|| self.carve(node, bytes))
+        self.pop(node, class::bin(bytes)).or_else(|| self.carve(node, bytes))
     }
 
     /// Cuts a chunk from the smallest range with room for it.
@@ -131,47 +116,14 @@ impl Cache {
         Some(slab.chunk(&range))
     }
 
-    /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
-    /// them. No driver call.
-    fn settle(&mut self, node: usize, bin: usize, most: usize) {
-        // Round-robin: a chunk that waits for a stream that is held up does not hide the others.
-        for _ in 0..self.pending_in(node, bin).min(most) {
-            let pending = &mut self.shelves[node].bins[bin].pending;
-            let Some((chunk, fences)) = pending.pop_front() else { return };
-            if !fences.are_known_reached() {
-                pending.push_back((chunk, fences));
-                continue;
-            }
+    /// Makes pending chunks idle whose fences are known to be reached, among those that wait for the
+    /// next streams, at most `most`. No driver call.
+    pub(super) fn settle(&mut self, most: usize) {
+        let streams = self.pending.in_turn(most);
+        for (chunk, fences) in self.pending.take_reached(&streams) {
             self.spent.push(fences);
             self.keep(chunk);
         }
-    }
-
-    /// Removes the longest pending chunk, to be queried without the lock. Give it back with
-    /// [`Cache::put`] or [`Cache::put_back`].
-    pub(super) fn take_pending(
-        &mut self,
-        node: usize,
-        bin: usize,
-    ) -> Option<(PinnedChunk, Fences)> {
-        let shelf = self.shelves.get_mut(node)?;
-        let taken = shelf.bins[bin].pending.pop_front()?;
-        self.counts.used += taken.0.bytes;
-        Some(taken)
-    }
-
-    /// The number of pending chunks of a bin.
-    pub(super) fn pending_in(&self, node: usize, bin: usize) -> usize {
-        self.shelves.get(node).map_or(0, |shelf| shelf.bins[bin].pending.len())
-    }
-
-    /// The node, the bin and the number of pending chunks, for each bin.
-    pub(super) fn pending(&self) -> Vec<(usize, usize, usize)> {
-        let bins = |(node, shelf): (usize, &Shelf)| {
-            let counts = shelf.bins.iter().map(|bin| bin.pending.len()).enumerate();
-            counts.map(move |(bin, count)| (node, bin, count)).collect::<Vec<_>>()
-        };
-        self.shelves.iter().enumerate().flat_map(bins).collect()
     }
 
     /// Puts an idle chunk into its bin, or among the free ranges if it is large.
@@ -182,7 +134,7 @@ impl Cache {
         }
         let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else { return };
         match class::kind(chunk.bytes) {
-            SegmentKind::Small => shelf.bins[class::bin(chunk.bytes)].idle.push(chunk),
+            SegmentKind::Small => shelf.bins[class::bin(chunk.bytes)].push(chunk),
             SegmentKind::Large => shelf.space.give(chunk.address(), None),
         }
     }
@@ -193,20 +145,11 @@ impl Cache {
         self.retired > 0 && self.shelves.get(chunk.node.index()).is_some_and(given_up)
     }
 
-    /// Makes all pending chunks idle whose fences are known to be reached. No driver call.
-    pub(super) fn settle_all(&mut self) {
-        for node in 0..self.shelves.len() {
-            for bin in 0..=CLASSES {
-                self.settle(node, bin, usize::MAX);
-            }
-        }
-    }
-
     /// Turns all idle chunks into free ranges, so that they can be cut to other sizes.
     pub(super) fn merge(&mut self) {
-        self.settle_all();
+        self.settle(ALL);
         for shelf in &mut self.shelves {
-            for chunk in shelf.bins.iter_mut().flat_map(|bin| bin.idle.drain(..)) {
+            for chunk in shelf.bins.iter_mut().flat_map(|bin| bin.drain(..)) {
                 shelf.space.give(chunk.address(), None);
             }
         }
@@ -264,35 +207,36 @@ impl Cache {
         Some(slab)
     }
 
+    /// Gives up the slabs of chunks that devices may use for ever, since this mark is lost.
+    pub(super) fn retire_behind(&mut self, lost: &Mark) -> Vec<Slab> {
+        let is_behind =
+            |mark: &Mark| mark.timeline.id() == lost.timeline.id() && mark.seq >= lost.seq;
+        let used = self.pending.take_if(|_, fences| fences.marks().iter().any(is_behind));
+        let slabs = used.iter().filter_map(|(chunk, _)| self.retire(chunk)).collect();
+        self.spent.extend(used.into_iter().map(|(_, fences)| fences));
+        slabs
+    }
+
     /// Gives up a chunk's slab permanently: nothing of it is handed out again.
-    pub(super) fn retire(&mut self, chunk: &PinnedChunk) -> Option<Slab> {
+    fn retire(&mut self, chunk: &PinnedChunk) -> Option<Slab> {
         let slab = self.remove(chunk.address())?;
         self.retired += 1;
         if let Some(shelf) = self.shelves.get_mut(slab.node.index()) {
             shelf.space.give_up_around(chunk.address());
-            for bin in &mut shelf.bins {
-                bin.idle.retain(|chunk| !slab.has(chunk.address()));
-                let (gone, kept) = mem::take(&mut bin.pending)
-                    .into_iter()
-                    .partition::<Vec<_>, _>(|(chunk, _)| slab.has(chunk.address()));
-                bin.pending = kept.into();
-                self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
-            }
+            shelf.bins.iter_mut().for_each(|bin| bin.retain(|chunk| !slab.has(chunk.address())));
         }
+        let gone = self.pending.take_if(|chunk, _| slab.has(chunk.address()));
+        self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
         Some(slab)
     }
 
     /// The usage of all slabs. What is free or pending is summed on demand, so that no allocation
     /// pays for a counter.
     pub(super) fn usage(&self) -> PoolUsage {
-        let (mut free, mut pending) = (0, 0);
-        for shelf in &self.shelves {
-            free += shelf.space.free;
-            for bin in &shelf.bins {
-                free += bin.idle.iter().map(|chunk| chunk.bytes).sum::<usize>();
-                pending += bin.pending.iter().map(|(chunk, _)| chunk.bytes).sum::<usize>();
-            }
-        }
+        let idle =
+            |shelf: &Shelf| shelf.bins.iter().flatten().map(|chunk| chunk.bytes).sum::<usize>();
+        let free = self.shelves.iter().map(|shelf| shelf.space.free + idle(shelf)).sum();
+        let pending = self.pending.iter().map(|(_, chunk, _)| chunk.bytes).sum();
         PoolUsage { free, pending, ..self.counts }
     }
 
@@ -311,6 +255,6 @@ impl Cache {
 
 impl Shelf {
     fn new() -> Self {
-        Self { bins: (0..=CLASSES).map(|_| Bin::default()).collect(), space: Space::default() }
+        Self { bins: vec![Vec::new(); CLASSES + 1], space: Space::default() }
     }
 }

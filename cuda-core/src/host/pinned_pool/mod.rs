@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
-use cache::Cache;
+use cache::{ALL, Cache, MANY};
 use node::NumaNode;
 use source::SlabSource;
 
@@ -36,6 +36,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::{HostAddress, PinnedFlags, pinned};
 use crate::process::{FailedRelease, driver};
+use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::util::lock;
 
@@ -63,8 +64,8 @@ impl PinnedChunk {
     }
 }
 
-/// Pending chunks that are queried before idle memory is merged and cut anew.
-const ASKED_ABOUT: usize = 4;
+/// Streams that are queried about pending chunks before idle memory is merged and cut anew.
+const ASKED: usize = 8;
 
 /// Slabs, and the chunks that they are cut into: those of the process, or of a [`PinnedPool`].
 pub(crate) struct Slabs {
@@ -101,10 +102,11 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
 /// call.
 fn prune() {
-    SHARED.with(Cache::settle_all);
-    SIGNALS.with(Cache::settle_all);
+    let settle = |slabs: &Slabs| slabs.with(|cache| cache.settle(ALL));
+    settle(&SHARED);
+    settle(&SIGNALS);
     let others: Vec<_> = lock(&OTHERS).iter().filter_map(Weak::upgrade).collect();
-    others.iter().for_each(|slabs| slabs.with(Cache::settle_all));
+    others.iter().for_each(|slabs| settle(slabs));
 }
 
 /// An allocation of the driver's.
@@ -191,10 +193,15 @@ impl Slabs {
     #[cold]
     fn take_slowly(&self, context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
         let bytes = class::rounded(asked);
-        if let Some(chunk) = self.find(node, bytes) {
+        let known = self.with(|cache| {
+            cache.settle(MANY);
+            cache.find(node, bytes)
+        });
+        if let Some(chunk) = known {
             return Ok(chunk);
         }
-        if let Some(chunk) = self.ask(node, bytes) {
+        self.ask(|cache| cache.pending.next_asked(ASKED));
+        if let Some(chunk) = self.find(node, bytes) {
             return Ok(chunk);
         }
         // Idle chunks of other sizes may fit once merged with their neighbours.
@@ -205,70 +212,33 @@ impl Slabs {
         merged.map_or_else(|| self.grow(context, node, asked), Ok)
     }
 
-    /// A chunk from what is known to be idle.
+    /// A chunk from what is idle.
     fn find(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        self.with(|cache| cache.find(node, bytes))
-    }
-
-    /// A chunk that the driver, when queried, reports to be done with.
-    fn ask(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        let (at, bin) = (node.index(), class::bin(bytes));
-        // None of them twice.
-        let count = lock(&self.cache).pending_in(at, bin).min(ASKED_ABOUT);
-        for _ in 0..count {
-            let (chunk, fences) = lock(&self.cache).take_pending(at, bin)?;
-            if self.ask_about(chunk, fences) {
-                if let Some(found) = self.find(node, bytes) {
-                    return Some(found);
-                }
-            }
-        }
-        None
+        lock(&self.cache).find(node, bytes)
     }
 
     /// Queries all pending chunks.
     fn ask_about_all(&self) {
-        let pending = lock(&self.cache).pending();
-        for (node, bin, count) in pending {
-            for _ in 0..count {
-                let Some((chunk, fences)) = lock(&self.cache).take_pending(node, bin) else {
-                    break;
-                };
-                self.ask_about(chunk, fences);
-            }
-        }
-    }
-
-    /// Queries the fences of a pending chunk, puts it where it belongs by now, and returns whether it
-    /// is idle.
-    fn ask_about(&self, chunk: PinnedChunk, fences: Fences) -> bool {
-        let done = match fences.query() {
-            Ok(done) => done,
-            Err(Error::LostStream) => {
-                self.set_aside(chunk);
-                return false;
-            }
-            // An error of other work is not this caller's to report.
-            Err(_) => false,
+        let marks = |cache: &mut Cache| {
+            let all = cache.pending.iter().flat_map(|(.., fences)| fences.marks());
+            all.cloned().collect()
         };
-        if done {
-            lock(&self.cache).put(chunk);
-        } else {
-            self.with(|cache| cache.put_back(chunk, fences));
-        }
-        done
+        self.ask(marks);
     }
 
-    /// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
-    /// of that slab stay valid while they are in use.
-    fn set_aside(&self, chunk: PinnedChunk) {
-        let retired = self.with(|cache| {
-            let retired = cache.retire(&chunk);
-            cache.put(chunk);
-            retired
-        });
-        if let Some(slab) = retired {
-            slab.leak(Error::LostStream);
+    /// Queries marks that pending chunks wait for, and makes those chunks idle that devices are done
+    /// with. Gives up the slabs of those that devices may still use, since their stream is lost; other
+    /// chunks of these slabs stay valid while they are in use.
+    fn ask(&self, which: impl FnOnce(&mut Cache) -> Vec<Mark>) {
+        let marks = which(&mut lock(&self.cache));
+        // Another error is one of other work, and not this caller's to report.
+        let is_lost =
+            |mark: &&Mark| matches!(mark.timeline.query(mark.seq), Err(Error::LostStream));
+        let lost: Vec<_> = marks.iter().filter(is_lost).collect();
+        self.with(|cache| cache.settle(ALL));
+        for mark in lost {
+            let retired = self.with(|cache| cache.retire_behind(mark));
+            retired.into_iter().for_each(|slab| slab.leak(Error::LostStream));
         }
     }
 }
