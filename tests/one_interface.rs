@@ -24,7 +24,7 @@ fn s47_the_header_takes_nothing_away() {
         drop((kernel, library));
         let module: Module = kernels::load(&context)?;
         let nothing = module.function("nothing")?;
-        let mut launch: Launch<'_, AnyThread> = stream.kernel(&nothing);
+        let mut launch: Launch<'_, AnyThread> = stream.kernel(&nothing).block(1);
         launch = launch.memory_sync_domain(MemorySyncDomain::Remote);
         // SAFETY: no parameter.
         unsafe { launch.launch() }?;

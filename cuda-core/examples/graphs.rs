@@ -139,7 +139,7 @@ fn a_loop(device: Device) -> shared::Result {
     let graph = Graph::capture(stream.context(), |stream| {
         let go_on = Condition::new(stream, 1)?;
         go_on.while_loop(stream, |body| {
-            let launch = body.kernel(&newton).arg(2.0f32).arg(&mut x).arg(&mut steps);
+            let launch = body.kernel(&newton).block(1).arg(2.0f32).arg(&mut x).arg(&mut steps);
             // SAFETY: `newton` reads and writes one element of each.
             unsafe { launch.arg(&go_on).launch() }
         })

@@ -272,8 +272,8 @@ pub use wait::future::Ready;
 /// ```
 pub mod errors {
     pub use crate::error::{
-        GraphUpdate, Invalid, LengthMismatch, Nvrtc, OutOfBounds, OutOfHostMemory, OutOfMemory,
-        PeerAccessInUse, PoolExhausted, WrongContext, WrongDevice,
+        GraphUpdate, Invalid, LengthMismatch, Nvrtc, Other, OutOfBounds, OutOfHostMemory,
+        OutOfMemory, PeerAccessInUse, PoolExhausted, WrongContext, WrongDevice,
     };
 }
 

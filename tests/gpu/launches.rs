@@ -68,6 +68,7 @@ gpu_test! {
         let nan = f32::from_bits(0x7FC1_2345);
         let mut launch = stream
             .kernel(&echo)
+            .block(1)
             .arg(&mut to)
             .arg(0xA5u8)
             .arg(0xBEEFu16)
@@ -104,7 +105,7 @@ gpu_test! {
         let stream = context.create_stream()?;
         let six = kernels::get(&context, "take_six")?;
         let buffers: Vec<_> = (0..6).map(|_| stream.alloc::<u8>(64)).collect::<Result<_>>()?;
-        let mut launch = stream.kernel(&six);
+        let mut launch = stream.kernel(&six).block(1);
         for buffer in &buffers {
             launch = launch.arg(buffer);
         }
@@ -152,7 +153,7 @@ gpu_test! {
         let context = context()?;
         let stream = context.create_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
-        let launch = || stream.kernel(&nothing);
+        let launch = || stream.kernel(&nothing).block(1);
         for (block, what) in [
             ((15_000, 1, 1), "block.x"),
             ((1025, 1, 1), "block.x"),
@@ -327,7 +328,7 @@ gpu_test! {
         for other in [far, second] {
             let stream = other.create_stream()?;
             // SAFETY: no parameter.
-            let refused = unsafe { stream.kernel(&nothing).launch() };
+            let refused = unsafe { stream.kernel(&nothing).block(1).launch() };
             let refused = refused.expect_err("it is of another context");
             assert!(matches!(refused, Error::WrongContext(_)), "{refused:?}");
             let says = format!(
@@ -349,7 +350,7 @@ gpu_test! {
         let add_one = kernels::get(&context, "add_one")?;
         assert_eq!(add_one.parameters()?.as_deref(), Some(&[8, 4][..]));
         let mut x = stream.alloc_zeroed::<u32>(4)?;
-        let mut launch = stream.kernel(&add_one).arg(&mut x);
+        let mut launch = stream.kernel(&add_one).block(1).arg(&mut x);
         // SAFETY: refused.
         let refused = unsafe { launch.launch() };
         assert!(
@@ -385,7 +386,7 @@ gpu_test! {
         let what = "bytes of dynamic shared memory";
         let mut run = |bytes: usize| -> Result<()> {
             // SAFETY: one word.
-            unsafe { stream.kernel(&kernel).dynamic_shared(bytes).arg(&mut to).launch() }?;
+            unsafe { stream.kernel(&kernel).block(1).dynamic_shared(bytes).arg(&mut to).launch() }?;
             let mut back = [0];
             stream.download(&to, &mut back)?;
             sizes.push(back[0] as usize);
@@ -475,7 +476,7 @@ gpu_test! {
             assert!(launch.max_active_clusters()? >= 1);
             // The grid is no multiple of the cluster.
             // SAFETY: no parameter.
-            let refused = unsafe { stream.kernel(&nothing).grid(7).cluster(2).launch() };
+            let refused = unsafe { stream.kernel(&nothing).block(1).grid(7).cluster(2).launch() };
             let refused = refused.expect_err("seven blocks in clusters of two").to_string();
             assert!(refused.contains("grid 7, block 1, cluster 2"), "{refused}");
             assert!(refused.contains("a multiple of the cluster"), "{refused}");

@@ -45,7 +45,7 @@ gpu_test! {
             let other = contexts.iter().find(|other| *other != context).expect("three");
             let stream = other.create_stream()?;
             // SAFETY: refused.
-            let refused = unsafe { stream.kernel(&add_one).arg(&mut x).arg(0u32).launch() };
+            let refused = unsafe { stream.kernel(&add_one).block(1).arg(&mut x).arg(0u32).launch() };
             assert!(matches!(refused, Err(Error::WrongContext(_))), "{refused:?}");
         }
         assert_eq!(context::current(), std::ptr::null_mut());
@@ -68,7 +68,7 @@ gpu_test! {
             let stream = context.create_stream()?;
             let bump = bump.function(context)?;
             // SAFETY: the kernel adds to the global that the launch names.
-            unsafe { stream.kernel(&bump).arg(by).uses(&mut *counter).launch() }?;
+            unsafe { stream.kernel(&bump).block(1).arg(by).uses(&mut *counter).launch() }?;
             let mut back = [0];
             stream.download(&*counter, &mut back)?;
             assert_eq!(back, [5 + by]);

@@ -68,7 +68,7 @@ fn stores_twice(function: &Function) -> Result<()> {
     let stream = function.context().create_stream()?;
     let mut x = stream.alloc_zeroed::<u32>(1)?;
     // SAFETY: the kernel stores one word.
-    unsafe { stream.kernel(function).arg(&mut x).arg(21u32).launch() }?;
+    unsafe { stream.kernel(function).block(1).arg(&mut x).arg(21u32).launch() }?;
     let mut back = [0];
     stream.download(&x, &mut back)?;
     assert_eq!(back, [42]);

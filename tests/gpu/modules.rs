@@ -228,7 +228,7 @@ gpu_test! {
             let function = module.function("nothing")?;
             let stream = context.create_stream()?;
             // SAFETY: no parameter.
-            unsafe { stream.kernel(&function).launch() }?;
+            unsafe { stream.kernel(&function).block(1).launch() }?;
             match order {
                 0 => drop((context, module, function, stream)),
                 1 => drop((stream, function, module, context)),
@@ -263,7 +263,7 @@ gpu_test! {
         let stream = context.create_stream()?;
         let function = kernels::get(&context, "nothing")?;
         // SAFETY: no parameter.
-        unsafe { stream.kernel(&function).launch() }?;
+        unsafe { stream.kernel(&function).block(1).launch() }?;
         stream.launch_host_func(move || {
             let refused = function.module().expect("of a module").function("nothing");
             assert!(matches!(refused, Err(Error::InCallback)));
@@ -288,7 +288,7 @@ gpu_test! {
         ] {
             function.set_cache_config(config)?;
             // SAFETY: no parameter.
-            unsafe { stream.kernel(&function).launch() }?;
+            unsafe { stream.kernel(&function).block(1).launch() }?;
         }
         assert_eq!(context.cache_config()?, before, "the context's own hint");
         stream.synchronize()

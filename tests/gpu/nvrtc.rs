@@ -124,7 +124,7 @@ gpu_test! {
                 let twice = Module::from_ptx(stream.context(), program.compile()?)?.function("twice")?;
                 let mut x = stream.upload_new(&[cuda_core::f16::from_f32(1.5)])?;
                 // SAFETY: x has an element, for the one thread.
-                unsafe { stream.kernel(&twice).arg(&mut x).launch() }?;
+                unsafe { stream.kernel(&twice).block(1).arg(&mut x).launch() }?;
                 assert_eq!(stream.download_vec(&x)?[0].to_f32(), 3.0);
             }
             none => assert!(refusal(none).contains("set CUDA_HOME"), "there is no toolkit"),

@@ -158,6 +158,29 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, asynchronous;
+    fn e07_an_owner_that_frees_in_order_waits_on_the_device() -> Result<()> {
+        let device = Device::get(0)?;
+        let (stream, other) = (device.create_stream()?, device.create_stream()?);
+        let memory = stream.alloc_with::<u8>(&Allocator::driver_pool(), 4096)?;
+        let address = memory.as_raw();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let owner = Owner { _memory: memory, dropped: dropped.clone() };
+        // SAFETY: memory of the owner, which frees it in the order of the stream.
+        let mut buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(address, 4096, &stream, owner) }?;
+        other.fill(&mut buffer, 1)?;
+        assert_eq!(contents(&other, &buffer)?, [1; 4096]);
+        let stall = support::stall(other.as_raw());
+        other.fill(&mut buffer, 2)?;
+        drop(buffer);
+        assert!(dropped.load(Ordering::Acquire), "nothing was waited for");
+        assert!(!stream.query()?, "the stream waits for the other, then frees");
+        stall.release();
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
     needs 1;
     fn e07_empty_and_misaligned() -> Result<()> {
         let context = Device::get(0)?.context()?;
@@ -169,6 +192,11 @@ gpu_test! {
         let (address, empty) = owner(16)?;
         // SAFETY: memory of the owner.
         let buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &context, empty) }?;
+        assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
+        let stream = context.create_stream()?;
+        let (address, empty) = owner(16)?;
+        // SAFETY: as above.
+        let buffer = unsafe { DeviceBuffer::<u32>::from_raw_on(address, 0, &stream, empty) }?;
         assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
         let (address, odd) = owner(16)?;
         // SAFETY: memory of the owner, which has 16 bytes from `address` on.

@@ -21,7 +21,10 @@ gpu_test! {
         let stream = context.create_stream()?;
         let function = kernels::get(&context, "copy_words")?;
         let plain = stream.kernel(&function);
-        assert_eq!((plain.get_grid(), plain.get_block()), (Dimensions::from(1), Dimensions::from(1)));
+        assert_eq!((plain.get_grid(), plain.get_block()), (Dimensions::from(1), Dimensions::from(0)));
+        // SAFETY: refused, since no size of a block was set.
+        let unset = unsafe { stream.kernel(&function).grid(4).launch() };
+        assert!(unset.expect_err("no threads").to_string().contains("`block`, or `elements`"));
         assert_eq!((plain.get_dynamic_shared(), plain.get_cluster()), (0, None));
         assert_eq!((plain.get_priority(), plain.get_memory_sync_domain()), (None, None));
         assert!(!plain.is_cooperative() && !plain.is_programmatic());
@@ -37,7 +40,7 @@ gpu_test! {
         assert_eq!(set.get_memory_sync_domain(), Some(MemorySyncDomain::Default));
         assert_eq!(set.get_priority(), Some(0), "as the last call set it");
         assert!(!set.is_cooperative() && set.cooperative().is_cooperative());
-        assert!(stream.kernel(&function).programmatic().is_programmatic());
+        assert!(stream.kernel(&function).block(1).programmatic().is_programmatic());
 
         let many = stream.kernel(&function).elements(1000);
         assert_eq!((many.get_grid(), many.get_block()), (4.into(), 256.into()));

@@ -201,9 +201,9 @@ gpu_test! {
                 other => panic!("{other:?}"),
             };
             // SAFETY: refused.
-            refused(unsafe { stream.kernel(&one_address).arg(texture.bind(&array)?).launch() });
+            refused(unsafe { stream.kernel(&one_address).block(1).arg(texture.bind(&array)?).launch() });
             // SAFETY: refused.
-            refused(unsafe { stream.kernel(&one_address).arg(surface.bind_mut(&mut array)?).launch() });
+            refused(unsafe { stream.kernel(&one_address).block(1).arg(surface.bind_mut(&mut array)?).launch() });
         }
         Ok(())
     }

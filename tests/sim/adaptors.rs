@@ -4,6 +4,7 @@ mod replay;
 mod segments;
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cuda_core::adaptors::{
@@ -32,7 +33,12 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     let expected = names(&plain)?;
     let logging = Logging::new(plain.clone(), Vec::new()).expect("writing to memory");
     let limiting = Limiting::new(Tracking::new(logging), 1 << 20);
-    let failing = OnFailure::new(limiting, |_| Verdict::GiveUp);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let failing = OnFailure::new(limiting, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Verdict::Retry
+    });
     let statistics = Arc::new(Statistics::new(Hooks::new(failing)));
     let adapted = Allocator::new(Arc::clone(&statistics));
     assert_eq!(names(&adapted)?, expected);
@@ -51,6 +57,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     assert!(
         matches!(much, Err(Error::Allocator(ref it)) if matches!(**it, AllocatorError::LimitExceeded { .. }))
     );
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "nothing that it frees would help");
     assert_eq!(session.names_since(mark), [""; 0]);
     drop((adapted, statistics, stream));
     session.settle();

@@ -91,6 +91,7 @@ fn elements_are_arguments() -> Result<()> {
     let function = Module::from_ptx(stream.context(), PTX)?.function("take_numbers")?;
     let mut launch = stream
         .kernel(&function)
+        .block(1)
         .arg(f16::ONE)
         .arg(bf16::ONE)
         .arg(Complex32::new(1.0, 2.0))

@@ -292,7 +292,7 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     let memory = import(&context, fd, theirs.len())?;
     let mut imported = memory.into_buffer::<u32>(0, 4)?;
     let increment = kernels::get(&created, "increment")?;
-    let mut launch = stream.kernel(&increment).arg(&mut imported);
+    let mut launch = stream.kernel(&increment).block(1).arg(&mut imported);
     // SAFETY: the buffer has the one word that the kernel writes.
     assert!(is_refused(unsafe { launch.launch() }));
     drop((imported, theirs, semaphore, increment, stream, created));

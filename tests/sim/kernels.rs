@@ -107,7 +107,7 @@ fn m_typed_kernels_launch() -> Result<()> {
             [vec![5.0; 10], vec![2.0; 40], vec![6.0; 50]].into_iter().flatten().collect();
         assert_eq!(stream.download_vec(&y)?, expected);
         // SAFETY: no parameter.
-        unsafe { nothing::load(module)?.on(stream).launch() }?;
+        unsafe { nothing::load(module)?.on(stream).block(1).launch() }?;
         let mut words = stream.alloc_zeroed::<u32>(7)?;
         let renamed = renamed::from_function(module.function("add_one")?)?.clone();
         // SAFETY: seven elements.
@@ -116,7 +116,8 @@ fn m_typed_kernels_launch() -> Result<()> {
         let mut back = stream.alloc_zeroed::<u64>(8)?;
         let half = cuda_core::f16::ONE;
         let echo = echo::load(module)?;
-        let mut launch = echo.on(stream, &mut back, 1, half, 2, 3, 1.0, 2.0, [1.0, 2.0, 3.0]);
+        let mut launch =
+            echo.on(stream, &mut back, 1, half, 2, 3, 1.0, 2.0, [1.0, 2.0, 3.0]).block(1);
         // SAFETY: it writes 60 bytes.
         unsafe { launch.launch() }?;
         let words = stream.download_vec(back.as_view())?;
@@ -136,7 +137,7 @@ fn m_typed_kernels_set_conditions() -> Result<()> {
             let go_on = Condition::new(stream, 1)?;
             go_on.while_loop(stream, |body| {
                 // SAFETY: one element.
-                unsafe { count_down.on(body, &mut left, &go_on).launch() }
+                unsafe { count_down.on(body, &mut left, &go_on).block(1).launch() }
             })
         })?;
         graph.instantiate()?.launch(stream)?;
@@ -278,7 +279,7 @@ fn m_declared_kernels_have_structs() -> Result<()> {
         let mut to = stream.alloc_zeroed::<[f32; 2]>(2)?;
         for (on, expected) in [(false, [[0.0; 2]; 2]), (true, [[7.0, 2.0], [7.0, 4.0]])] {
             // SAFETY: both have two elements.
-            unsafe { shade.on(stream, light(7.0), on, &others, &mut to, 2).launch() }?;
+            unsafe { shade.on(stream, light(7.0), on, &others, &mut to, 2).block(1).launch() }?;
             assert_eq!(stream.download_vec(&to)?, expected);
         }
         Ok(())

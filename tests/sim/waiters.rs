@@ -154,7 +154,8 @@ fn points_without_foreign_code_need_one_thread() -> Result<()> {
     let context = Device::get(0)?.context()?;
     let function = kernels::get(&context, "nothing")?;
     // SAFETY: the kernel has no arguments.
-    let graph = Graph::capture(&context, |stream| unsafe { stream.kernel(&function).launch() })?;
+    let graph =
+        Graph::capture(&context, |stream| unsafe { stream.kernel(&function).block(1).launch() })?;
     let waiters = || threads_named("cuda-core waite"); // the system keeps 15 bytes of a name
     let before = waiters();
     for _ in 0..many {

@@ -27,7 +27,7 @@ gpu_test! {
         // SAFETY: none: this is the misuse that the test is about. The address belongs to no
         // memory.
         let launched =
-            unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses(&mut buffer).launch() };
+            unsafe { stream.kernel(&store).block(1).arg(0x10u64).arg(1u32).uses(&mut buffer).launch() };
         // Where launches block, the launch itself reports the fault.
         let error = launched
             .and_then(|()| stream.synchronize())
@@ -46,7 +46,7 @@ gpu_test! {
             ("record", event.record(&stream).err()),
             ("context", context.synchronize().err()),
             // SAFETY: the driver refuses the launch.
-            ("launch", unsafe { stream.kernel(&store).arg(0u64).arg(1u32).launch() }.err()),
+            ("launch", unsafe { stream.kernel(&store).block(1).arg(0u64).arg(1u32).launch() }.err()),
         ];
         for (what, answer) in &answers {
             let sticky = answer.as_ref().is_some_and(Error::is_sticky);

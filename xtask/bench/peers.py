@@ -13,8 +13,11 @@ import argparse
 import atexit
 import itertools
 import json
+import os
 import statistics
+import subprocess
 import sys
+import threading
 import time
 
 SMALL = 4096
@@ -29,6 +32,9 @@ SIX = """extern "C" __global__ void six(
 TWO = 'extern "C" __global__ void two(char *a, char *b) {}'
 
 IN_TURN = "graph launch, kernel of another stream, in turn"
+
+# Processes that end when this one does.
+OTHER_RANKS = []
 
 
 class Absent(Exception):
@@ -357,11 +363,8 @@ def measure_torch(bench):
         return joined_by_torch(0, 1, torch.distributed.HashStore(), SMALL), settle
 
     def all_reduce_of_two():
-        from torch import multiprocessing
-
         store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        where = (store.port, GIB, with_warm_up(bench.batches))
-        multiprocessing.get_context("spawn").Process(target=other_rank, args=where, daemon=True).start()
+        start_other_rank(store.port, GIB, bench.batches)
         return waited(joined_by_torch(0, 2, store, GIB), torch.cuda.synchronize, True)
 
     def alloc():
@@ -419,14 +422,23 @@ def joined_by_torch(rank, ranks, store, size):
     return lambda: distributed.all_reduce(data)
 
 
-def other_rank(port, size, calls):
-    """Makes the calls of rank 1 of 2, in a process of its own."""
+def start_other_rank(port, size, batches):
+    """Starts this script again as rank 1 of 2."""
+    # `multiprocessing` cannot: a process that it spawns does not have the functions of a script given by `-c`.
+    script = sys.orig_argv[: 1 - len(sys.argv)]
+    rank = [f"--batches={batches}", f"--other-rank={port},{size}", "PyTorch"]
+    OTHER_RANKS.append(subprocess.Popen(script + rank, stdin=subprocess.PIPE))
+
+
+def be_other_rank(port, size, batches):
+    """Makes the calls of rank 1, or ends with the process that started it, whose pipe is then closed."""
     import torch
 
+    threading.Thread(target=lambda: os._exit(len(sys.stdin.read()) + 1), daemon=True).start()
     torch.cuda.set_device(1)
     store = torch.distributed.TCPStore("localhost", port, wait_for_workers=False)
     reduce = joined_by_torch(1, 2, store, size)
-    for _ in range(calls):
+    for _ in range(with_warm_up(batches)):
         reduce()
     torch.cuda.synchronize()
 
@@ -579,7 +591,11 @@ def main():
     parser.add_argument("package", choices=PACKAGES)
     parser.add_argument("operation", nargs="*", help="names of operations; all if none is given")
     parser.add_argument("--batches", type=int, default=201, help="batches of each operation")
+    parser.add_argument("--other-rank", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.other_rank:
+        be_other_rank(*map(int, arguments.other_rank.split(",")), arguments.batches)
+        return 0
     try:
         PACKAGES[arguments.package](Bench(arguments.batches, arguments.operation))
     except ImportError:

@@ -4,15 +4,19 @@
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::{DeviceBacking, MemoryOwner, owned};
+use crate::alloc::{Allocator, DeviceAllocator, DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
-use crate::memory::{ALIGNMENT, DeviceBuffer, NOWHERE, byte_len, elements};
+use crate::memory::{ALIGNMENT, Block, DeviceBuffer, NOWHERE, Storage, byte_len, elements};
 use crate::process::{Contained, FailedRelease, ForeignOwner, driver};
+use crate::stream::Stream;
+use crate::timeline::ledger::Ledger;
 use crate::types::Pod;
+use crate::util::lock;
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.
@@ -48,12 +52,49 @@ impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Fore
     }
 }
 
+/// The allocator of one block, which its owner frees in the order of a stream. The owner is leaked unless the
+/// block is freed: work may use it.
+struct FreedInOrder(Mutex<Option<ManuallyDrop<ForeignOwner>>>);
+
+// SAFETY: it allocates nothing. The block was allocated before, and is freed by its owner, as the caller of
+// `DeviceBuffer::from_raw_on` has promised.
+unsafe impl DeviceAllocator for FreedInOrder {
+    fn allocate(&self, _: &Stream, _: usize) -> Result<CUdeviceptr> {
+        Err(Error::invalid("DeviceBuffer::from_raw_on", "the owner of a block allocates no other"))
+    }
+
+    unsafe fn deallocate(&self, _: &Stream, _: CUdeviceptr, _: usize) -> Result<()> {
+        let owner = lock(&self.0).take();
+        drop(owner.map(ManuallyDrop::into_inner));
+        Ok(())
+    }
+}
+
+/// Checks memory of other code that a buffer of `len` elements is to be made of. Returns its address and its size;
+/// an empty buffer has an address of its own.
+fn given<T: Pod>(
+    op: &'static str,
+    address: CUdeviceptr,
+    len: usize,
+) -> Result<(CUdeviceptr, usize)> {
+    driver::ensure()?;
+    let bytes = byte_len::<T>(len, usize::MAX)?;
+    if bytes == 0 {
+        byte_len::<T>(len, ALIGNMENT)?;
+        return Ok((NOWHERE, 0));
+    }
+    Error::unless(address != 0, op, "the address is zero")?;
+    elements::<T>(bytes, address)?;
+    Ok((address, bytes))
+}
+
 /// # Memory of other code
 impl<T: Pod> DeviceBuffer<T> {
     /// Creates a buffer from `len` elements of device memory that other code allocated, with the
     /// owner that keeps it allocated. No driver call.
     ///
-    /// Dropping the buffer waits for all work that uses it, then drops the owner. If it cannot be
+    /// Dropping the buffer waits for all work that uses it, then drops the owner; without a wait that of
+    /// [`DeviceBuffer::from_raw_on`]. If it cannot be
     /// proven that the work is done, the owner is leaked and the failure reported, as for memory
     /// that this crate allocated. The owner of an empty buffer is dropped at once.
     ///
@@ -84,15 +125,55 @@ impl<T: Pod> DeviceBuffer<T> {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         let owner: ForeignOwner = Contained::new(Box::new(owner));
-        driver::ensure()?;
-        let bytes = byte_len::<T>(len, usize::MAX)?;
-        if bytes == 0 {
-            byte_len::<T>(len, ALIGNMENT)?;
-            return Ok(kept_by(context, NOWHERE, 0, len, owner, None));
-        }
-        Error::unless(address != 0, "DeviceBuffer::from_raw", "the address is zero")?;
-        elements::<T>(bytes, address)?;
+        let (address, bytes) = given::<T>("DeviceBuffer::from_raw", address, len)?;
         Ok(kept_by(context, address, bytes, len, owner, None))
+    }
+
+    /// [`DeviceBuffer::from_raw`] of memory that `owner` frees in the order of `stream`, as allocators of
+    /// other libraries do, and `cuMemFreeAsync`. No driver call.
+    ///
+    /// Dropping the buffer makes `stream` wait for all other streams that use it, drops the owner, and waits
+    /// for nothing: so wrapping a tensor for each call does not hold up the program. Other streams use the
+    /// memory after what is enqueued on `stream` by now, as that of an allocation on it.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::from_raw`].
+    ///
+    /// # Safety
+    /// As [`DeviceBuffer::from_raw`], in the context of `stream`; work that is enqueued on `stream` already may
+    /// use the memory. It stays allocated until `owner` is dropped and `stream` has done what was enqueued
+    /// before that.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{DeviceBuffer, Result, Stream};
+    /// # struct Tensor { address: u64, len: usize }
+    /// # fn step(tensor: Tensor, raw: cuda_core::sys::CUstream) -> Result<()> {
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// // SAFETY: the library's own stream, which is never destroyed.
+    /// let stream = unsafe { Stream::from_raw(raw, &context, ()) }?;
+    /// let (address, len) = (tensor.address, tensor.len);
+    /// // SAFETY: the tensor's memory, which its library allocates and frees in the order of that stream.
+    /// let mut x = unsafe { DeviceBuffer::<f32>::from_raw_on(address, len, &stream, tensor) }?;
+    /// stream.fill(&mut x, 1.0) // the tensor is let go when `x` is dropped, which does not wait
+    /// # }
+    /// ```
+    pub unsafe fn from_raw_on(
+        address: CUdeviceptr,
+        len: usize,
+        stream: &Stream,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
+        let (address, bytes) = given::<T>("DeviceBuffer::from_raw_on", address, len)?;
+        if bytes == 0 {
+            return Ok(kept_by(stream.context(), address, 0, len, owner, None));
+        }
+        let home = stream.core().clone();
+        let timeline = home.timeline();
+        let ledger = Ledger::after(0..bytes, timeline.at(timeline.issue()));
+        let allocator = Allocator::new(FreedInOrder(Mutex::new(Some(ManuallyDrop::new(owner)))));
+        let backing = DeviceBacking::Served { home, allocator };
+        Ok(Self::from_storage(Storage::new(Block { address, bytes, ledger, backing }), len))
     }
 
     /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`:

@@ -41,12 +41,16 @@ impl fmt::Display for Error {
                 let OutOfMemory { op, requested, device, memory } = &**it;
                 let (asked, left) = (ByteCount(*requested), shortage(memory, *device));
                 write!(f, "{op}: out of memory (requested {asked}{left})")?;
-                match memory.is_some_and(|left| left.free >= *requested) {
-                    true => f.write_str(
-                        ": the free memory may be fragmented, or taken by another allocation since",
-                    ),
-                    false => Ok(()),
+                if memory.is_none_or(|left| left.free < *requested) {
+                    return Ok(());
                 }
+                f.write_str(match *op {
+                    // Of a pool, whose size the program may have limited.
+                    "cuMemAllocFromPoolAsync" => {
+                        ": the pool may have reached its `max_size`, or the free memory be fragmented"
+                    }
+                    _ => ": the free memory may be fragmented, or taken by another allocation since",
+                })
             }
             Self::PoolExhausted(it) => {
                 let PoolExhausted { requested, device, usage, memory } = &**it;
@@ -197,6 +201,7 @@ impl fmt::Display for Error {
             Self::InCallback => {
                 f.write_str("CUDA cannot be called from a host function that a stream runs")
             }
+            Self::Other(Other(inner)) => inner.fmt(f),
             Self::Forked => f.write_str(
                 "CUDA was initialised before this process was forked; the child cannot \
                  use it",
@@ -319,7 +324,7 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     }
 }
 
-debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
+debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Other, Forked, Exiting }
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize, Refused }
 debug_by_variant! { ModuleError: Compile, File, NotFound }

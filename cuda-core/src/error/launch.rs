@@ -103,6 +103,10 @@ impl fmt::Display for LaunchError {
                     ("grid.x" | "grid.y", 0) => {
                         write!(f, "{what} is zero; `elements(0)` makes a launch that does nothing")
                     }
+                    ("block.x", 0) => write!(
+                        f,
+                        "{what} is zero; `block`, or `elements`, says how many threads run"
+                    ),
                     (NOT_ALLOWED_YET, _) => write!(
                         f,
                         "{asked} bytes of dynamic shared memory asked for; {limit} possible until \

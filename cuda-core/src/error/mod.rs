@@ -1,6 +1,7 @@
 //! One error type for every operation: it names the operation and the cause.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use cuda_sys::{CUresult, LoadError};
 
@@ -244,6 +245,9 @@ pub enum Error {
     /// Called from a host function, where the driver allows no CUDA call.
     InCallback,
 
+    /// An error of the program, which a closure has returned through this crate; see [`Error::other`].
+    Other(Other),
+
     /// Called in a child created by `fork` after CUDA was initialised in the parent.
     Forked,
 
@@ -270,6 +274,39 @@ impl Error {
     #[inline]
     pub fn check(op: &'static str, code: CUresult) -> Result<()> {
         if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
+    }
+
+    /// An error of the program's own, for closures whose errors are this crate's: those of
+    /// [`Context::with`](crate::Context::with), [`Graph::capture`](crate::Graph::capture),
+    /// [`Stream::scope`](crate::Stream::scope) and the like.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Error, Graph};
+    ///
+    /// let graph = Graph::capture(&context, |_stream| {
+    ///     let text = std::fs::read_to_string("value").map_err(Error::other)?;
+    ///     println!("{text}"); // … operations that depend on it
+    ///     Ok(())
+    /// });
+    /// match graph {
+    ///     Err(error) if error.downcast_ref::<std::io::Error>().is_some() => println!("{error}"),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[cold]
+    pub fn other(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Other(Other(Arc::new(error)))
+    }
+
+    /// The error that [`Error::other`] was given, if it is of that type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Other(Other(error)) => error.downcast_ref(),
+            Self::OnDevice { error, .. } => error.downcast_ref(),
+            _ => None,
+        }
     }
 
     /// The error for an argument that is refused.
@@ -343,5 +380,15 @@ mod tests {
     #[test]
     fn results_are_three_words() {
         assert_eq!(size_of::<Result<()>>(), 3 * size_of::<usize>());
+    }
+
+    #[test]
+    fn an_error_of_the_program_passes_through() {
+        let own = Error::OnDevice { device: 1, error: Box::new(Error::other(std::fmt::Error)) };
+        assert!(own.downcast_ref::<std::fmt::Error>().is_some());
+        assert!(own.downcast_ref::<std::io::Error>().is_none() && own.code().is_none());
+        assert_eq!(own.clone(), own);
+        assert_ne!(Error::other(std::fmt::Error), Error::other(std::fmt::Error));
+        assert_eq!(own.to_string(), format!("device 1: {}", std::fmt::Error));
     }
 }

@@ -1,6 +1,9 @@
 //! What the variants of [`Error`] hold, so that an error is small: a `Result<()>` is returned in registers.
 
 use std::borrow::Cow;
+use std::error;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
 
 use cuda_sys::CUgraphExecUpdateResult;
 
@@ -142,3 +145,19 @@ pub struct WrongContext {
     /// What was given: "the semaphore", or which argument of which kernel, numbered from zero.
     pub what: Cow<'static, str>,
 }
+
+/// An error of the program: [`Error::downcast_ref`] returns it. Equal to its clones alone.
+#[derive(Clone, Debug)]
+pub struct Other(pub(super) Arc<dyn error::Error + Send + Sync>);
+
+impl PartialEq for Other {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Other {}
+
+// This crate only passes it on, and shows it.
+impl UnwindSafe for Other {}
+impl RefUnwindSafe for Other {}

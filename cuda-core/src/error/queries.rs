@@ -118,6 +118,17 @@ impl Error {
         self.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
+    /// Whether more was requested at once than a limit allows, so that freeing memory does not help.
+    pub(crate) fn is_beyond_a_limit(&self) -> bool {
+        match self {
+            Error::Allocator(it) => {
+                matches!(**it, AllocatorError::LimitExceeded { requested, limit, .. } if requested > limit)
+            }
+            Error::PoolExhausted(it) => it.usage.limit.is_some_and(|limit| it.requested > limit),
+            _ => false,
+        }
+    }
+
     /// Adds the name that was not found, if that is the driver's error.
     pub(crate) fn naming(self, name: &str) -> Self {
         self.naming_one_of(name, Default::default)

@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn out_of_memory_says_what_was_asked_and_what_was_left() {
-        let text = |requested, free| {
-            let (op, total) = ("cuMemAllocAsync", 139 << 30);
-            let memory = Some(MemoryInfo { free, total });
+        let of = |op, requested, free| {
+            let memory = Some(MemoryInfo { free, total: 139 << 30 });
             Error::from(OutOfMemory { op, requested, device: 0, memory }).to_string()
         };
+        let text = |requested, free| of("cuMemAllocAsync", requested, free);
         assert_eq!(
             text(64 << 30, 12 << 30),
             "cuMemAllocAsync: out of memory (requested 64 GiB, 12 GiB of 139 GiB free on device 0)"
@@ -213,6 +213,7 @@ mod tests {
         assert!(text(1 << 30, 12 << 30).ends_with(
             "free on device 0): the free memory may be fragmented, or taken by another allocation since"
         ));
+        assert!(of("cuMemAllocFromPoolAsync", 1 << 30, 12 << 30).contains("its `max_size`"));
         let host = Error::from(OutOfHostMemory { op: "cuMemHostAlloc", requested: 4 << 30 });
         assert_eq!(host.to_string(), "cuMemHostAlloc: the host is out of memory (requested 4 GiB)");
         assert!(host.is_out_of_memory());

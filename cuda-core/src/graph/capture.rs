@@ -37,7 +37,9 @@ impl Graph {
     /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA
     /// would end the capture; a capture that begins as another thread makes that call may be lost. The
     /// stream is private: no other code's work gets into the graph, and `work` can use other streams as
-    /// always, streams that it creates included: that work begins at once and is no part of the graph.
+    /// always, streams that it creates included: that work begins at once and is no part of the graph. So a
+    /// value that has a stream of its own, as in `self.stream`, needs this one in its place meanwhile:
+    /// `let own = mem::replace(&mut model.stream, stream.clone())`.
     /// These streams cannot wait for captured work; [`Graph::capture_on`] captures several streams. The
     /// stream, and clones of it, are of no use afterwards; the driver's stream serves later captures until
     /// [`staging::trim`](crate::staging::trim), if its context is a primary one and

@@ -20,7 +20,7 @@ const NODES: &str = "cuGraphGetNodes";
 const EDGES: &str = "cuGraphGetEdges";
 
 /// No graph of the process has this number, so no executable changes a node of it.
-const NONE: u64 = 0;
+pub(super) const NONE: u64 = 0;
 
 /// # Looking at it
 impl Graph {

@@ -382,9 +382,14 @@ impl GraphExec {
 
     /// The driver's handle, for a call about that node.
     pub(super) fn node(&self, node: NodeId) -> Result<CUgraphExec> {
-        let own = node.graph == self.id;
-        let why = "the node is of another graph than the executable was instantiated from";
-        Error::unless(own, "GraphExec", why)?;
+        let why = match node.graph {
+            super::look::NONE => {
+                "a node of an included graph, or of a condition's body, cannot be changed by itself; \
+                 `GraphExec::update` changes it by that of another graph"
+            }
+            _ => "the node is of another graph than the executable was instantiated from",
+        };
+        Error::unless(node.graph == self.id, "GraphExec", why)?;
         self.raw()
     }
 }

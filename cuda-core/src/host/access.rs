@@ -58,7 +58,23 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.reborrow().into_mut_slice()
     }
 
-    pub(super) fn into_mut_slice(self) -> Result<&'a mut [T]> {
+    /// [`as_mut_slice`](Self::as_mut_slice) for as long as the buffer is borrowed.
+    ///
+    /// # Errors
+    /// As [`as_mut_slice`](Self::as_mut_slice).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, Result};
+    ///
+    /// fn first(batch: &mut PinnedBuffer<f32>, len: usize) -> Result<&mut [f32]> {
+    ///     batch.slice_mut(..len)?.into_mut_slice()
+    /// }
+    /// let mut batch = PinnedBuffer::zeroed(&context, 1 << 20)?;
+    /// first(&mut batch, 1000)?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn into_mut_slice(self) -> Result<&'a mut [T]> {
         let view = self.into_view();
         view.fences("as_mut_slice", Access::Write)?.wait_host()?;
         view.ledger().prune(&view.range());

@@ -27,6 +27,9 @@ impl Stream {
     /// dropped. Null and `CU_STREAM_LEGACY` (1) are the context's
     /// [default stream](Context::default_stream).
     ///
+    /// Keep the handle, in a map by `raw` if need be: each call asks the driver about the stream, and dropping
+    /// the last wrapper of one with work records an event.
+    ///
     /// Buffers do not know of work that other code enqueues on the stream: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///

@@ -56,7 +56,11 @@ gpu_test! {
         });
         let (_, allocator) = shared(stubborn.max_retries(3));
         out_of_memory(alloc(&allocator, &stream, 2 * MIB));
+        assert_eq!(*calls.lock().unwrap(), 0, "more than the limit, whatever it frees");
+        let held = alloc(&allocator, &stream, 1)?;
+        out_of_memory(alloc(&allocator, &stream, MIB));
         assert_eq!(*calls.lock().unwrap(), 3);
+        drop(held);
 
         let inner = Limiting::new(Allocator::driver_pool(), MIB);
         let counted = Arc::clone(&calls);
@@ -64,8 +68,10 @@ gpu_test! {
             *counted.lock().unwrap() += 1;
             panic!("in the callback")
         }));
-        out_of_memory(alloc(&allocator, &stream, 2 * MIB));
+        let held = alloc(&allocator, &stream, 1)?;
+        out_of_memory(alloc(&allocator, &stream, MIB));
         assert_eq!(*calls.lock().unwrap(), 4, "once more");
+        drop(held);
         drop(alloc(&allocator, &stream, MIB)?);
         assert_eq!(panicking.inner().used(), 0);
         Ok(())

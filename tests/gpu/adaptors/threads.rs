@@ -8,7 +8,7 @@ use cuda_core::adaptors::{Limiting, OnFailure, Statistics, Tracking, Verdict};
 use cuda_core::{Allocator, CachingPool, Device, Result};
 use support::gpu_test;
 
-use super::{alloc, counter, out_of_memory, shared, stream};
+use super::{MIB, alloc, counter, out_of_memory, shared, stream};
 
 gpu_test! {
     needs 1;
@@ -97,7 +97,9 @@ gpu_test! {
         let streams = [stream()?, stream()?];
         let (meeting, above) = (Arc::new(Meeting::default()), Arc::new(Mutex::new(None)));
         let (meets, pool) = (meeting.clone(), above.clone());
-        let upstream = OnFailure::new(Limiting::new(Allocator::plain(), 0), move |_| {
+        let limited = Arc::new(Limiting::new(Allocator::plain(), 4 * MIB));
+        let _all = alloc(&Allocator::new(limited.clone()), &streams[0], 4 * MIB)?;
+        let upstream = OnFailure::new(limited, move |_| {
             if !NESTED.replace(true) {
                 meets.come();
                 meets.await_both();

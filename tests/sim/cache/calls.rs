@@ -194,13 +194,18 @@ fn shortage_is_reported_and_relieved() {
         }
         let large = alloc(&stream, &pool, 3 * U)?;
         assert_eq!(spare.lock().expect("no panic").len(), PARTS);
+        // No part is given up for more than the limit.
+        assert!(alloc(&stream, &pool, 5 * U).is_err());
+        assert_eq!(spare.lock().expect("no panic").len(), PARTS);
         drop(large);
         spare.lock().expect("no panic").clear();
         let refused = CachingPool::builder()
             .limit(cuda_core::pools::PoolLimit::Bytes(U))
             .on_shortage(|_| panic!("of its own"))
             .build()?;
-        assert!(alloc(&stream, &refused, 2 * U).is_err());
+        let held = alloc(&stream, &refused, U)?;
+        assert!(alloc(&stream, &refused, U).is_err());
+        drop(held);
         Ok(())
     });
 }

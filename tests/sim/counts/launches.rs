@@ -25,15 +25,18 @@ fn launches_cost_1() {
         let (a, b, c) = (a.as_mut().expect("memory"), b?, c?);
         // The first launch of each function queries its limits.
         // SAFETY: no parameter.
-        unsafe { stream.kernel(&nothing).launch() }?;
+        unsafe { stream.kernel(&nothing).block(1).launch() }?;
         // SAFETY: six addresses, which the kernel ignores.
-        unsafe { stream.kernel(&six).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c).launch() }?;
+        unsafe {
+            stream.kernel(&six).block(1).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c).launch()
+        }?;
         // SAFETY: 16 elements.
         unsafe { stream.kernel(&add_one).elements(16).arg(&mut *a).arg(16u32).launch() }?;
         for _ in 0..3 {
             // SAFETY: no parameter.
-            driver.expect([LAUNCH], || unsafe { stream.kernel(&nothing).launch() })?;
-            let mut launch = stream.kernel(&six).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c);
+            driver.expect([LAUNCH], || unsafe { stream.kernel(&nothing).block(1).launch() })?;
+            let mut launch =
+                stream.kernel(&six).block(1).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c);
             // SAFETY: six addresses, which the kernel ignores.
             driver.expect([LAUNCH], || unsafe { launch.launch() })?;
             let mut launch = stream.kernel(&add_one).elements(16).arg(&mut *a).arg(16u32);
@@ -72,7 +75,7 @@ fn a_function_is_asked_for_once() {
         let module = kernels::load(&context)?;
         // Asks about the device, unless another test did.
         // SAFETY: no parameter.
-        unsafe { stream.kernel(&module.function("nothing")?).launch() }?;
+        unsafe { stream.kernel(&module.function("nothing")?).block(1).launch() }?;
         let mut x = stream.alloc_zeroed::<u32>(16)?;
         let found = entered(["cuModuleGetFunction"]);
         let add_one = driver.expect(found, || module.function("add_one"))?;
@@ -157,7 +160,7 @@ fn a_launch_reports_that_its_kernel_was_not_found() {
         let nothing = Library::from_ptx(kernels::PTX)?.kernel("nothing")?;
         let code = cuda_sys::CUDA_ERROR_NO_BINARY_FOR_GPU;
         driver.session.fail_nth(Some("cuKernelGetFunction"), 1, code);
-        let mut launch = stream.kernel(&nothing);
+        let mut launch = stream.kernel(&nothing).block(1);
         let mark = driver.session.mark();
         // SAFETY: refused.
         let refused = unsafe { launch.launch() };
@@ -168,7 +171,7 @@ fn a_launch_reports_that_its_kernel_was_not_found() {
         assert!(named, "{refused:?}");
         assert!(driver.session.names_since(mark).is_empty());
         // SAFETY: no parameter.
-        unsafe { stream.kernel(&nothing).launch() }
+        unsafe { stream.kernel(&nothing).block(1).launch() }
     });
 }
 
@@ -201,7 +204,7 @@ fn what_is_refused_costs_nothing() {
         // SAFETY: 16 elements.
         unsafe { stream.kernel(&add_one).elements(16).arg(&mut x).arg(16u32).launch() }?;
         driver.expect([], || {
-            let mut launch = stream.kernel(&add_one).arg(&mut x).arg(16u32);
+            let mut launch = stream.kernel(&add_one).block(1).arg(&mut x).arg(16u32);
             for (grid, block) in [(0, 1), (1, 0), (1, 1025), (u32::MAX, 1)] {
                 launch = launch.grid(grid).block(block);
                 // SAFETY: refused.
@@ -277,7 +280,7 @@ fn m_attributes_arrive() {
         let kernel = module.function("attributed")?;
         let launched = |attributes: fn(Bare<'_>) -> Bare<'_>| {
             // SAFETY: no parameter.
-            unsafe { attributes(stream.kernel(&kernel).grid(8)).launch() }?;
+            unsafe { attributes(stream.kernel(&kernel).block(1).grid(8)).launch() }?;
             stream.synchronize()?;
             let seen = SEEN.lock().expect("no panic").pop();
             Ok::<_, cuda_core::Error>(seen.expect("it ran"))

@@ -73,7 +73,7 @@ fn in_a_created_context() {
         bump.block_size_with(None, |threads| threads as usize)?;
         let stream = context.create_stream()?;
         // SAFETY: nothing else uses the global.
-        unsafe { stream.kernel(&bump).arg(2u32).launch() }?;
+        unsafe { stream.kernel(&bump).block(1).arg(2u32).launch() }?;
         stream.synchronize()
     });
 }

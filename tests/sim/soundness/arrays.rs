@@ -92,7 +92,7 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
         let (kernel, array) = (kernel()?, array(1)?);
         let (stream, _) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
-        let mut launch = stream.kernel(&kernel).arg(texture.bind(&array)?);
+        let mut launch = stream.kernel(&kernel).block(1).arg(texture.bind(&array)?);
         // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -113,7 +113,7 @@ fn s07_a_graph_keeps_textures_and_their_arrays() {
         let graph = Graph::capture(&primary(), |stream| {
             stream.copy_to_array(&source, &mut array)?;
             // SAFETY: the kernel does no more than look.
-            unsafe { stream.kernel(&kernel).arg(texture.bind(&array)?).launch() }
+            unsafe { stream.kernel(&kernel).block(1).arg(texture.bind(&array)?).launch() }
         })?;
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
@@ -147,7 +147,7 @@ fn l_a_texture_is_closed_once_no_graph_uses_it() {
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let graph = Graph::capture(&primary(), |stream| {
             // SAFETY: the kernel does no more than look.
-            unsafe { stream.kernel(&kernel).arg(texture.bind(&array)?).launch() }
+            unsafe { stream.kernel(&kernel).block(1).arg(texture.bind(&array)?).launch() }
         })?;
         let rejected = texture.close().expect_err("the graph uses it");
         assert!(refusal::<()>(Err(rejected.error)).contains("a graph uses the object"));
@@ -165,7 +165,7 @@ fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
         let (kernel, mut array) = (kernel()?, array(1)?);
         let (one, two) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
-        let mut launch = one.kernel(&kernel).arg(texture.bind(&array)?);
+        let mut launch = one.kernel(&kernel).block(1).arg(texture.bind(&array)?);
         // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -189,7 +189,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let mut array = CudaArray::<u32>::new(&primary(), shape, flags)?;
         let (one, two) = streams()?;
         let surface = Surface::new(&array)?;
-        let mut launch = one.kernel(&kernel).arg(surface.bind(&array)?);
+        let mut launch = one.kernel(&kernel).block(1).arg(surface.bind(&array)?);
         // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -197,7 +197,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let mark = session.mark();
         two.copy_from_array(&array, &mut target)?;
         assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
-        let mut launch = one.kernel(&kernel).arg(surface.bind_mut(&mut array)?);
+        let mut launch = one.kernel(&kernel).block(1).arg(surface.bind_mut(&mut array)?);
         // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);

@@ -12,7 +12,7 @@ fn decide(
     condition: &Condition,
 ) -> Result<()> {
     // SAFETY: `decide(const u32 *x, condition)` reads one element, and sets the condition.
-    unsafe { stream.kernel(decides).arg(value).arg(condition).launch() }
+    unsafe { stream.kernel(decides).block(1).arg(value).arg(condition).launch() }
 }
 
 /// A graph, and its condition, which one of its kernels sets.
@@ -55,11 +55,11 @@ fn s07_a_kernel_sets_no_condition_of_another_graph() {
         })?;
         let node = graph.nodes()?[0].id();
         let mut exec = graph.instantiate()?;
-        let mut launch = stream.kernel(&decides).arg(&value).arg(&others);
+        let mut launch = stream.kernel(&decides).block(1).arg(&value).arg(&others);
         // SAFETY: as in `decide`.
         says(refusal(unsafe { exec.set_kernel(node, &mut launch) }));
         drop((other, others));
-        let mut launch = stream.kernel(&decides).arg(&value).arg(&condition);
+        let mut launch = stream.kernel(&decides).block(1).arg(&value).arg(&condition);
         // SAFETY: as in `decide`.
         unsafe { exec.set_kernel(node, &mut launch) }?;
         exec.launch(&stream)?;
@@ -67,7 +67,7 @@ fn s07_a_kernel_sets_no_condition_of_another_graph() {
         let (third, thirds) = graph_of(&decides, &value)?;
         exec.update(&third)?;
         for (condition, is_taken) in [(&condition, false), (&thirds, true)] {
-            let mut launch = stream.kernel(&decides).arg(&value).arg(condition);
+            let mut launch = stream.kernel(&decides).block(1).arg(&value).arg(condition);
             // SAFETY: as in `decide`.
             let set = unsafe { exec.set_kernel(node, &mut launch) };
             if is_taken { set? } else { says(refusal(set)) }

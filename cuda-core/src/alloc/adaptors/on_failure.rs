@@ -131,7 +131,7 @@ impl<A> Around for OnFailure<A> {
         let mut attempt = 0;
         loop {
             let error = match ask() {
-                Err(error) if error.is_out_of_memory() => error,
+                Err(error) if error.is_out_of_memory() && !error.is_beyond_a_limit() => error,
                 other => return other,
             };
             attempt += 1;

@@ -35,8 +35,10 @@ pub(super) fn allocate(
         if let Some(taken) = request.without_waiting()? {
             return Ok(taken);
         }
-        // Waiting cannot serve a request beyond what the heap can ever hold.
-        if bytes <= heap.most()? {
+        // Nothing serves a request beyond what the heap can ever hold: neither waiting, nor what the program
+        // could free.
+        let can_fit = bytes <= heap.most()?;
+        if can_fit {
             let seen = heap.with(|state| state.moves);
             if let Some(taken) = request.by_waiting()? {
                 return Ok(taken);
@@ -46,7 +48,7 @@ pub(super) fn allocate(
             }
         }
         let error = heap.exhausted(requested);
-        if !heap.settings.relieve(&error) {
+        if !can_fit || !heap.settings.relieve(&error) {
             return Err(error);
         }
         if let Some(taken) = heap.find(core, bytes, ALL) {

@@ -101,7 +101,7 @@ pub trait Argument<'a> {
 /// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
 /// let mut addresses = stream.alloc(2)?;
 /// stream.upload(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
-/// let launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// let launch = stream.kernel(&function).block(1).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "a kernel cannot reach `{Self}`")]

@@ -17,7 +17,7 @@ fn blocks(elements: usize, threads: u32) -> u32 {
 
 /// # Shape and arguments
 impl<'a, K: StreamKind> Launch<'a, K> {
-    /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
+    /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`; one by default.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -33,7 +33,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
+    /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`. To be set by this or by
+    /// [`Launch::elements`]; one thread is `block(1)`.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -186,7 +187,7 @@ impl<K: StreamKind> Launch<'_, K> {
         if self.prepared.is_empty { Dimensions::from(0) } else { self.prepared.shape.grid }
     }
 
-    /// Threads per [block](Launch::block); 1 by default.
+    /// Threads per [block](Launch::block); 0 until they are set.
     pub fn get_block(&self) -> Dimensions {
         self.prepared.shape.block
     }

@@ -40,7 +40,7 @@ use shape::LaunchShape;
 /// ```compile_fail,E0277
 /// fn launch(stream: &cuda_core::Stream, kernel: &cuda_core::Function) {
 ///     let host = [1.0f32; 16];
-///     stream.kernel(kernel).arg(&host);
+///     stream.kernel(kernel).block(1).arg(&host);
 /// }
 /// ```
 ///
@@ -82,7 +82,7 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// One block of one thread, without arguments. Constructed in its box: on the way there, most
+    /// One block, without arguments. Constructed in its box: on the way there, most
     /// of a kibibyte that is not initialised would be copied.
     #[inline]
     fn boxed(context: &'a Context, function: LaunchedFunction<'a>) -> Box<Self> {
@@ -101,7 +101,7 @@ impl<'a> Prepared<'a> {
         }
         write! {
             function: function,
-            shape: LaunchShape::ONE_THREAD,
+            shape: LaunchShape::UNSET,
             is_empty: false,
             arguments: Arguments::new(),
             touched: Touched::new(context),
@@ -192,7 +192,7 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
 
 /// # Kernels
 impl<K: StreamKind> Stream<K> {
-    /// Prepares a launch on this stream, by default of one block of one thread; see [`Launch`].
+    /// Prepares a launch on this stream; see [`Launch`]. The size of a block is to be set.
     ///
     /// The kernel is a [`Function`], or a [`Kernel`] of a library, which is looked up in the stream's
     /// context as by [`Kernel::function`]: the driver is asked once for each context, and
@@ -229,7 +229,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// texture, a surface or memory of another context of its device, unless that memory comes from
     /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and
     /// for memory of another device to which the stream's context was given no
-    /// [access](crate::Context::enable_peer_access).
+    /// [access](crate::Context::enable_peer_access): for memory of a pool, if no pool of that device is open to
+    /// the stream's, since which pool it is of is not known. Memory of other code is not looked at.
     ///
     /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. An error while the kernel runs is
     /// reported by the call that waits for it.

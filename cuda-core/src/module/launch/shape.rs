@@ -32,6 +32,7 @@ pub struct Dimensions {
 
 impl Dimensions {
     pub(super) const ONE: Self = Self { x: 1, y: 1, z: 1 };
+    pub(super) const NONE: Self = Self { x: 0, y: 1, z: 1 };
 
     /// The product.
     pub fn volume(self) -> u128 {
@@ -73,9 +74,10 @@ pub(super) struct LaunchShape {
 }
 
 impl LaunchShape {
-    pub(super) const ONE_THREAD: Self = Self {
+    /// One block, of a size that is yet to be set.
+    pub(super) const UNSET: Self = Self {
         grid: Dimensions::ONE,
-        block: Dimensions::ONE,
+        block: Dimensions::NONE,
         dynamic_shared: 0,
         attributes: Attributes::NONE,
     };
