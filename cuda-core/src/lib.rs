@@ -258,7 +258,7 @@ pub use types::{
 };
 pub use wait::future::Ready;
 
-/// What variants of [`Error`] hold in a box, so that an error is small.
+/// What variants of [`Error`] hold, most of them in a box, so that an error is small.
 ///
 /// ```no_run
 /// use cuda_core::Error;

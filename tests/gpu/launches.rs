@@ -301,7 +301,8 @@ gpu_test! {
         let error = refused.expect_err("its context has no access");
         assert!(matches!(error, Error::WrongDevice(ref it) if it.memory == 1 && it.stream == 0));
         assert!(error.to_string().contains("argument 0 of `add_one` is on device 1"), "{error}");
-        let instead = "use a stream of device 1, or for buffers `Context::enable_peer_access`";
+        let instead = "use a stream of device 1, or for buffers `Context::enable_peer_access`, for virtual ones \
+                       `VirtualBuffer::set_access`";
         assert!(error.to_string().ends_with(instead), "{error}");
         if near.device().can_access_peer(far.device())? {
             near.enable_peer_access(&far)?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_core::{
-    Access, Allocator, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PointerAttributes,
-    Result, host_pointer_of, is_pinned, pinned::PinnedFlags,
+    Access, Allocator, Device, DeviceBuffer, Error, Graph, MemoryType, PinnedBuffer,
+    PointerAttributes, Result, host_pointer_of, is_pinned, pinned::PinnedFlags,
 };
+use cuda_sys::CUdeviceptr;
 use support::{gpu_test, pattern, refusal};
 
 use crate::forms::{contents, same};
@@ -157,15 +158,39 @@ gpu_test! {
     }
 }
 
+struct FreesInOrder {
+    address: CUdeviceptr,
+    stream: usize,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Drop for FreesInOrder {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+        let free = || {
+            let stream = std::ptr::without_provenance_mut(self.stream);
+            // SAFETY: memory of a pool, which is freed once; the stream is live, and all work that uses the
+            // memory comes before.
+            unsafe { cuda_sys::cuMemFreeAsync(self.address, stream) }
+        };
+        // A sweep of failing calls lets one call fail, and looks for leaks afterwards.
+        let freed = free() == cuda_sys::CUDA_SUCCESS || free() == cuda_sys::CUDA_SUCCESS;
+        assert!(freed || std::thread::panicking(), "the memory is not free");
+    }
+}
+
 gpu_test! {
     needs 1, asynchronous;
     fn e07_an_owner_that_frees_in_order_waits_on_the_device() -> Result<()> {
         let device = Device::get(0)?;
         let (stream, other) = (device.create_stream()?, device.create_stream()?);
-        let memory = stream.alloc_with::<u8>(&Allocator::driver_pool(), 4096)?;
-        let address = memory.as_raw();
+        let (mut address, raw) = (0, stream.as_raw());
+        // SAFETY: the call writes one address, to a local that outlives it; the stream is live.
+        let code = device.with(|_| Ok(unsafe { cuda_sys::cuMemAllocAsync(&mut address, 4096, raw) }))?;
+        Error::check("cuMemAllocAsync", code)?;
         let dropped = Arc::new(AtomicBool::new(false));
-        let owner = Owner { _memory: memory, dropped: dropped.clone() };
+        let owner =
+            FreesInOrder { address, stream: stream.as_raw().addr(), dropped: dropped.clone() };
         // SAFETY: memory of the owner, which frees it in the order of the stream.
         let mut buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(address, 4096, &stream, owner) }?;
         other.fill(&mut buffer, 1)?;
@@ -177,6 +202,28 @@ gpu_test! {
         assert!(!stream.query()?, "the stream waits for the other, then frees");
         stall.release();
         stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e07_no_owner_frees_in_the_order_of_a_capture() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let memory = context.alloc::<u8>(4096)?;
+        let mut captured = None;
+        let graph = Graph::capture(&context, |stream| {
+            captured = Some(stream.clone());
+            // SAFETY: memory of a buffer that outlives this one.
+            let refused = unsafe { DeviceBuffer::<u8>::from_raw_on(memory.as_raw(), 4096, stream, ()) };
+            assert!(refusal(refused).contains("capture"));
+            Ok(())
+        })?;
+        drop(graph);
+        let stream = captured.expect("it was captured");
+        // SAFETY: as above.
+        let refused = unsafe { DeviceBuffer::<u8>::from_raw_on(memory.as_raw(), 4096, &stream, ()) };
+        assert!(refused.is_err());
+        Ok(())
     }
 }
 

@@ -338,3 +338,24 @@ fn f03_threads_share_slabs() -> Result<()> {
     }
     Ok(())
 }
+
+/// Chunks of many streams are pending, all of them done: the one that fits is found before memory is pinned.
+#[test]
+fn no_memory_is_pinned_while_a_chunk_that_fits_is_done() -> Result<()> {
+    const BIG: usize = 8 << 20;
+    let session = cached();
+    session.set_mode(Mode::Eager);
+    let context = context()?;
+    let streams: Vec<_> = (0..40).map(|_| context.create_stream()).collect::<Result<_>>()?;
+    let mut hosts: Vec<_> =
+        (1..40).map(|_| PinnedBuffer::<u8>::new(&context, 1 << 16)).collect::<Result<_>>()?;
+    hosts.push(PinnedBuffer::new(&context, BIG)?);
+    for (stream, host) in streams.iter().zip(&hosts) {
+        drop(stream.upload_new(host)?);
+    }
+    drop(hosts);
+    let before = PinnedPool::shared().usage()?.reserved;
+    drop(PinnedBuffer::<u8>::new(&context, BIG)?);
+    assert_eq!(PinnedPool::shared().usage()?.reserved, before);
+    Ok(())
+}

@@ -430,11 +430,16 @@ def start_other_rank(port, size, batches):
     OTHER_RANKS.append(subprocess.Popen(script + rank, stdin=subprocess.PIPE))
 
 
+def end_with_input():
+    sys.stdin.read()
+    os._exit(1)
+
+
 def be_other_rank(port, size, batches):
     """Makes the calls of rank 1, or ends with the process that started it, whose pipe is then closed."""
     import torch
 
-    threading.Thread(target=lambda: os._exit(len(sys.stdin.read()) + 1), daemon=True).start()
+    threading.Thread(target=end_with_input, daemon=True).start()
     torch.cuda.set_device(1)
     store = torch.distributed.TCPStore("localhost", port, wait_for_workers=False)
     reduce = joined_by_torch(1, 2, store, size)

@@ -53,8 +53,13 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         self.is_plain()
     }
 
-    /// Whether kernels of the device reach the memory, as far as is known here, if that was not made for one
-    /// context.
+    /// The stream in whose order the owner frees the memory, if there is one.
+    fn home(&self) -> Option<&Arc<StreamCore>> {
+        None
+    }
+
+    /// Whether kernels of the device reach the memory. Asked only of memory that does not belong to one
+    /// context; true if the owner does not know.
     fn is_open_to(&self, _device: Device) -> bool {
         true
     }
@@ -91,7 +96,7 @@ impl DeviceBacking {
         match self {
             DeviceBacking::Cached(home) => Some(&home.core),
             DeviceBacking::Home(home) | DeviceBacking::Served { home, .. } => Some(home),
-            DeviceBacking::Owned { .. } => None,
+            DeviceBacking::Owned { owner, .. } => owner.home(),
         }
     }
 

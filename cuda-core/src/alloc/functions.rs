@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use cuda_sys::CUdeviceptr;
 
 use super::{Allocator, DeviceAllocator};
-use crate::error::{Result, WrongContext};
+use crate::error::{Error, Result, WrongContext};
 use crate::process::Handle;
 use crate::stream::Stream;
 
@@ -159,7 +159,7 @@ unsafe impl DeviceAllocator for Functions {
         let primary = stream.device().retained_primary();
         if primary.is_none_or(|primary| primary.raw() != context.address_space()) {
             let what = "the memory of C functions".into();
-            return Err(WrongContext { op: "Allocator::from_functions", what }.into());
+            return Err(Error::from(WrongContext { op: "Allocator::from_functions", what }));
         }
         // SAFETY: the caller of `from_functions` promised that it may be called with this parameter
         // on any thread while `_owner` is kept, and does not unwind.

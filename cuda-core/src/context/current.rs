@@ -221,10 +221,13 @@ fn take_out(raw: RawContext, entries: usize) -> Result<()> {
 
 /// Pops entries until that many of the context are gone; those of others are added to `above`.
 fn pop_through(raw: RawContext, mut entries: usize, above: &mut Vec<RawContext>) -> Result<()> {
-    while above.len() < DEEPEST {
+    while entries > 0 {
+        if above.len() == DEEPEST {
+            return Err(Error::ContextStack);
+        }
         let now = get_again()?;
-        if entries == 0 || now.0.is_null() {
-            return Ok(());
+        if now.0.is_null() {
+            break;
         }
         pop()?;
         match now == raw {
@@ -232,7 +235,7 @@ fn pop_through(raw: RawContext, mut entries: usize, above: &mut Vec<RawContext>)
             false => above.push(now),
         }
     }
-    Err(Error::ContextStack)
+    Ok(())
 }
 
 /// A context that is kept because this crate left it on the thread's stack.

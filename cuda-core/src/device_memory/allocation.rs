@@ -49,7 +49,10 @@ impl memory::MemoryKind for DeviceMemory {
             DeviceBacking::Owned { owner, .. } if owner.is_freed_by_work() => Ok(()),
             DeviceBacking::Owned { owner, .. } => {
                 owner.given_at().into_iter().for_each(|point| fences.forget(point));
-                fences.wait_host()?;
+                match owner.home().filter(|_| !fences.is_empty()) {
+                    Some(home) => fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?,
+                    None => fences.wait_host()?,
+                }
                 owner.release(block.address)
             }
         }

@@ -179,7 +179,7 @@ impl ExternalMemory {
         Ok((address, bytes))
     }
 
-    /// Unmaps what a call has mapped that failed; memory that stays mapped is given up.
+    /// Unmaps what a failed call may have mapped; memory that stays mapped is given up.
     fn unmap(&mut self, address: CUdeviceptr) {
         // SAFETY: "the returned pointer must be freed using cuMemFree"; nothing uses the address.
         if address != 0 && unsafe { plain::free(address) }.is_err() {

@@ -4,19 +4,19 @@
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::{Allocator, DeviceAllocator, DeviceBacking, MemoryOwner, owned};
+use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::{ALIGNMENT, Block, DeviceBuffer, NOWHERE, Storage, byte_len, elements};
 use crate::process::{Contained, FailedRelease, ForeignOwner, driver};
 use crate::stream::Stream;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::Ledger;
 use crate::types::Pod;
-use crate::util::lock;
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.
@@ -25,6 +25,8 @@ struct Foreign<O> {
     /// For memory that a producer handed over: the id of a timeline, and its point up to which the producer
     /// itself waits for work before it frees the memory.
     given_at: Option<(u64, u64)>,
+    /// For memory that is freed in the order of a stream.
+    home: Option<Arc<StreamCore>>,
 }
 
 /// A buffer of `len` elements, which have these bytes, in memory that `owner` keeps allocated. The
@@ -38,7 +40,7 @@ pub(crate) fn kept_by<T: Pod, O: Send + Sync + UnwindSafe + RefUnwindSafe + 'sta
     given_at: Option<(u64, u64)>,
 ) -> DeviceBuffer<T> {
     let owner = (bytes > 0).then(|| ManuallyDrop::new(owner));
-    owned(context, address, bytes, Foreign { owner, given_at }, len)
+    owned(context, address, bytes, Foreign { owner, given_at, home: None }, len)
 }
 
 impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Foreign<O> {
@@ -50,23 +52,9 @@ impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Fore
     fn given_at(&self) -> Option<(u64, u64)> {
         self.given_at
     }
-}
 
-/// The allocator of one block, which its owner frees in the order of a stream. The owner is leaked unless the
-/// block is freed: work may use it.
-struct FreedInOrder(Mutex<Option<ManuallyDrop<ForeignOwner>>>);
-
-// SAFETY: it allocates nothing. The block was allocated before, and is freed by its owner, as the caller of
-// `DeviceBuffer::from_raw_on` has promised.
-unsafe impl DeviceAllocator for FreedInOrder {
-    fn allocate(&self, _: &Stream, _: usize) -> Result<CUdeviceptr> {
-        Err(Error::invalid("DeviceBuffer::from_raw_on", "the owner of a block allocates no other"))
-    }
-
-    unsafe fn deallocate(&self, _: &Stream, _: CUdeviceptr, _: usize) -> Result<()> {
-        let owner = lock(&self.0).take();
-        drop(owner.map(ManuallyDrop::into_inner));
-        Ok(())
+    fn home(&self) -> Option<&Arc<StreamCore>> {
+        self.home.as_ref()
     }
 }
 
@@ -93,10 +81,10 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Creates a buffer from `len` elements of device memory that other code allocated, with the
     /// owner that keeps it allocated. No driver call.
     ///
-    /// Dropping the buffer waits for all work that uses it, then drops the owner; without a wait that of
-    /// [`DeviceBuffer::from_raw_on`]. If it cannot be
-    /// proven that the work is done, the owner is leaked and the failure reported, as for memory
-    /// that this crate allocated. The owner of an empty buffer is dropped at once.
+    /// Dropping the buffer waits for all work that uses it, then drops the owner;
+    /// [`DeviceBuffer::from_raw_on`] does so without waiting. If it cannot be proven that the work is done,
+    /// the owner is leaked and the failure reported, as for memory that this crate allocated. The owner of an
+    /// empty buffer is dropped at once.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for elements at address zero, or at one that is
@@ -129,15 +117,15 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(kept_by(context, address, bytes, len, owner, None))
     }
 
-    /// [`DeviceBuffer::from_raw`] of memory that `owner` frees in the order of `stream`, as allocators of
-    /// other libraries do, and `cuMemFreeAsync`. No driver call.
+    /// [`DeviceBuffer::from_raw`] of memory that `owner` frees in the order of `stream`, as the
+    /// allocators of other libraries do. No driver call.
     ///
     /// Dropping the buffer makes `stream` wait for all other streams that use it, drops the owner, and waits
     /// for nothing: so wrapping a tensor for each call does not hold up the program. Other streams use the
     /// memory after what is enqueued on `stream` by now, as that of an allocation on it.
     ///
     /// # Errors
-    /// As [`DeviceBuffer::from_raw`].
+    /// As [`DeviceBuffer::from_raw`]; [`Error::Invalid`] for a stream that is, or was, captured.
     ///
     /// # Safety
     /// As [`DeviceBuffer::from_raw`], in the context of `stream`; work that is enqueued on `stream` already may
@@ -147,13 +135,10 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, Result, Stream};
     /// # struct Tensor { address: u64, len: usize }
-    /// # fn step(tensor: Tensor, raw: cuda_core::sys::CUstream) -> Result<()> {
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// // SAFETY: the library's own stream, which is never destroyed.
-    /// let stream = unsafe { Stream::from_raw(raw, &context, ()) }?;
+    /// # fn step(tensor: Tensor, stream: &Stream) -> Result<()> {
     /// let (address, len) = (tensor.address, tensor.len);
     /// // SAFETY: the tensor's memory, which its library allocates and frees in the order of that stream.
-    /// let mut x = unsafe { DeviceBuffer::<f32>::from_raw_on(address, len, &stream, tensor) }?;
+    /// let mut x = unsafe { DeviceBuffer::<f32>::from_raw_on(address, len, stream, tensor) }?;
     /// stream.fill(&mut x, 1.0) // the tensor is let go when `x` is dropped, which does not wait
     /// # }
     /// ```
@@ -164,15 +149,20 @@ impl<T: Pod> DeviceBuffer<T> {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         let owner: ForeignOwner = Contained::new(Box::new(owner));
-        let (address, bytes) = given::<T>("DeviceBuffer::from_raw_on", address, len)?;
+        let op = "DeviceBuffer::from_raw_on";
+        let (address, bytes) = given::<T>(op, address, len)?;
         if bytes == 0 {
             return Ok(kept_by(stream.context(), address, 0, len, owner, None));
         }
-        let home = stream.core().clone();
-        let timeline = home.timeline();
+        let core = stream.core();
+        core.ensure()?;
+        let why = "an owner cannot free memory in the order of a capture";
+        let timeline = core.timeline();
+        Error::unless(timeline.recording().is_none(), op, why)?;
         let ledger = Ledger::after(0..bytes, timeline.at(timeline.issue()));
-        let allocator = Allocator::new(FreedInOrder(Mutex::new(Some(ManuallyDrop::new(owner)))));
-        let backing = DeviceBacking::Served { home, allocator };
+        let (context, home) = (core.context().clone(), Some(core.clone()));
+        let owner = Foreign { owner: Some(ManuallyDrop::new(owner)), given_at: None, home };
+        let backing = DeviceBacking::Owned { context, owner: Box::new(owner) };
         Ok(Self::from_storage(Storage::new(Block { address, bytes, ledger, backing }), len))
     }
 

@@ -121,7 +121,10 @@ impl fmt::Display for Error {
                 }
                 write!(f, "use a stream of device {memory}")?;
                 match *op {
-                    LAUNCH => f.write_str(", or for buffers `Context::enable_peer_access`"),
+                    LAUNCH => f.write_str(
+                        ", or for buffers `Context::enable_peer_access`, for virtual ones \
+                         `VirtualBuffer::set_access`",
+                    ),
                     _ => Ok(()),
                 }
             }
@@ -219,7 +222,12 @@ macro_rules! from_payload {
 }
 
 from_payload! {
-    NoDriver of LoadError, Allocator of AllocatorError, Module of ModuleError, Nccl of NcclError, Launch of LaunchError, Invalid of Invalid, OutOfHostMemory of OutOfHostMemory, OutOfMemory of OutOfMemory, PoolExhausted of PoolExhausted, PeerAccessInUse of PeerAccessInUse, LengthMismatch of LengthMismatch, OutOfBounds of OutOfBounds, WrongDevice of WrongDevice, GraphUpdate of GraphUpdate, Nvrtc of Nvrtc, WrongContext of WrongContext,
+    NoDriver of LoadError, Allocator of AllocatorError, Module of ModuleError, Nccl of NcclError,
+    Launch of LaunchError, Invalid of Invalid, OutOfHostMemory of OutOfHostMemory,
+    OutOfMemory of OutOfMemory, PoolExhausted of PoolExhausted,
+    PeerAccessInUse of PeerAccessInUse, LengthMismatch of LengthMismatch,
+    OutOfBounds of OutOfBounds, WrongDevice of WrongDevice, GraphUpdate of GraphUpdate,
+    Nvrtc of Nvrtc, WrongContext of WrongContext,
 }
 
 from! {
@@ -238,8 +246,6 @@ macro_rules! debug_by_variant {
                 f.debug_tuple(variant).field(&format_args!("{self}")).finish()
             }
         }
-
-        impl std::error::Error for $error {}
     };
 }
 
@@ -325,6 +331,21 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
 }
 
 debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Other, Forked, Exiting }
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Other(Other(inner)) => inner.source(),
+            Self::OnDevice { error, .. } => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl std::error::Error for AllocatorError {}
+impl std::error::Error for LaunchError {}
+impl std::error::Error for ModuleError {}
+impl std::error::Error for NcclError {}
+
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize, Refused }
 debug_by_variant! { ModuleError: Compile, File, NotFound }

@@ -1,7 +1,6 @@
 //! One error type for every operation: it names the operation and the cause.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use cuda_sys::{CUresult, LoadError};
 
@@ -52,7 +51,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
 /// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence says all, with that of
-/// an inner error: there is no [source](std::error::Error::source).
+/// an inner error; only one of [`Error::other`] has a [source](std::error::Error::source), which is that of
+/// the program's error.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Error};
@@ -296,8 +296,11 @@ impl Error {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[cold]
-    pub fn other(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Other(Other(Arc::new(error)))
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        match error.into().downcast() {
+            Ok(own) => *own, // it was this crate's
+            Err(error) => Self::Other(Other(error.into())),
+        }
     }
 
     /// The error that [`Error::other`] was given, if it is of that type.
@@ -390,5 +393,26 @@ mod tests {
         assert_eq!(own.clone(), own);
         assert_ne!(Error::other(std::fmt::Error), Error::other(std::fmt::Error));
         assert_eq!(own.to_string(), format!("device 1: {}", std::fmt::Error));
+        assert_eq!(Error::other(Error::Exiting), Error::Exiting);
+
+        /// Its source is the inner one.
+        #[derive(Debug)]
+        struct Caused(std::fmt::Error);
+        impl std::fmt::Display for Caused {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("caused")
+            }
+        }
+        impl std::error::Error for Caused {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let source = |error: Error| std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(source(Error::other("a text")), None);
+        assert_eq!(
+            source(Error::other(Caused(std::fmt::Error))),
+            Some(std::fmt::Error.to_string())
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What the variants of [`Error`] hold, so that an error is small: a `Result<()>` is returned in registers.
+//! What the variants of [`Error`](crate::Error) hold, so that an error is small: a `Result<()>` is three words.
 
 use std::borrow::Cow;
 use std::error;
@@ -9,7 +9,7 @@ use cuda_sys::CUgraphExecUpdateResult;
 
 use crate::types::{MemoryInfo, PoolUsage};
 
-/// What [`Error::Invalid`] says.
+/// What [`Error::Invalid`](crate::Error::Invalid) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
     /// The operation: the driver call that it stands for, if there is one.
@@ -18,7 +18,7 @@ pub struct Invalid {
     pub reason: Cow<'static, str>,
 }
 
-/// What [`Error::OutOfHostMemory`] says.
+/// What [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfHostMemory {
@@ -28,7 +28,7 @@ pub struct OutOfHostMemory {
     pub requested: usize,
 }
 
-/// What [`Error::OutOfMemory`] says.
+/// What [`Error::OutOfMemory`](crate::Error::OutOfMemory) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -42,7 +42,7 @@ pub struct OutOfMemory {
     pub memory: Option<MemoryInfo>,
 }
 
-/// What [`Error::PoolExhausted`] says.
+/// What [`Error::PoolExhausted`](crate::Error::PoolExhausted) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PoolExhausted {
@@ -56,7 +56,7 @@ pub struct PoolExhausted {
     pub memory: Option<MemoryInfo>,
 }
 
-/// What [`Error::PeerAccessInUse`] says.
+/// What [`Error::PeerAccessInUse`](crate::Error::PeerAccessInUse) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PeerAccessInUse {
@@ -68,7 +68,7 @@ pub struct PeerAccessInUse {
     pub reason: &'static str,
 }
 
-/// What [`Error::LengthMismatch`] says.
+/// What [`Error::LengthMismatch`](crate::Error::LengthMismatch) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LengthMismatch {
@@ -80,7 +80,7 @@ pub struct LengthMismatch {
     pub destination_len: usize,
 }
 
-/// What [`Error::OutOfBounds`] says.
+/// What [`Error::OutOfBounds`](crate::Error::OutOfBounds) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfBounds {
@@ -92,7 +92,7 @@ pub struct OutOfBounds {
     pub len: usize,
 }
 
-/// What [`Error::WrongDevice`] says.
+/// What [`Error::WrongDevice`](crate::Error::WrongDevice) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WrongDevice {
@@ -106,7 +106,7 @@ pub struct WrongDevice {
     pub stream: u32,
 }
 
-/// What [`Error::GraphUpdate`] says.
+/// What [`Error::GraphUpdate`](crate::Error::GraphUpdate) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GraphUpdate {
@@ -122,7 +122,7 @@ pub struct GraphUpdate {
     pub operation: Option<String>,
 }
 
-/// What [`Error::Nvrtc`] says.
+/// What [`Error::Nvrtc`](crate::Error::Nvrtc) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Nvrtc {
@@ -136,7 +136,7 @@ pub struct Nvrtc {
     pub log: String,
 }
 
-/// What [`Error::WrongContext`] says.
+/// What [`Error::WrongContext`](crate::Error::WrongContext) says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WrongContext {
@@ -146,7 +146,7 @@ pub struct WrongContext {
     pub what: Cow<'static, str>,
 }
 
-/// An error of the program: [`Error::downcast_ref`] returns it. Equal to its clones alone.
+/// An error of the program: [`Error::downcast_ref`](crate::Error::downcast_ref) returns it. Equal to its clones alone.
 #[derive(Clone, Debug)]
 pub struct Other(pub(super) Arc<dyn error::Error + Send + Sync>);
 

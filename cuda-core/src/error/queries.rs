@@ -124,7 +124,10 @@ impl Error {
             Error::Allocator(it) => {
                 matches!(**it, AllocatorError::LimitExceeded { requested, limit, .. } if requested > limit)
             }
-            Error::PoolExhausted(it) => it.usage.limit.is_some_and(|limit| it.requested > limit),
+            // A pool may hold more than a limit that was set later.
+            Error::PoolExhausted(it) => {
+                it.usage.limit.is_some_and(|limit| it.requested > limit.max(it.usage.reserved))
+            }
             _ => false,
         }
     }

@@ -118,7 +118,8 @@ pub(crate) trait Located: MemoryKind {
         None
     }
 
-    /// Whether the owner of the memory, which is not confined, knows that kernels of the device do not reach it.
+    /// Whether the memory is confined to no device or context, but its owner knows that kernels of the device do
+    /// not reach it.
     fn is_closed_to(_block: &Block<Self>, _device: Device) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUre
 
 use super::{compiled, is_about_the_image};
 use crate::error::{Result, c_text};
-use crate::process::{Failed, attempt};
+use crate::process::effect::is_refusal;
 use crate::util::raw_enum;
 
 raw_enum! {
@@ -275,7 +275,7 @@ impl Outputs {
         let JitOutcome { info, errors, wall_time } = call.outcome();
         if let Err(error) = compiled(op, code, errors) {
             // Code that was loaded despite an error of earlier work has the buffers until its context ends.
-            if !is_about_the_image(code) && matches!(attempt(op, code), Err(Failed::Unknown(_))) {
+            if !is_about_the_image(code) && !is_refusal(code) {
                 mem::forget(call);
             }
             return Err(error);

@@ -293,7 +293,7 @@ macro_rules! __kernel_type {
                 &self.function
             }
 
-            /// Prepares a launch with these arguments, by default of one block of one thread.
+            /// Prepares a launch with these arguments; the size of a block is to be set.
             #[allow(clippy::too_many_arguments)]
             $vis fn on<'launch, __Kind: $crate::StreamKind>(
                 &'launch self,

@@ -59,7 +59,7 @@ fn classify(code: CUresult, error: Error) -> Failed {
 
 /// Whether this code is documented as the refusal of a call, which has no effect then, and never as the
 /// failure of work on a device.
-fn is_refusal(code: CUresult) -> bool {
+pub(crate) fn is_refusal(code: CUresult) -> bool {
     const REFUSALS: [CUresult; 12] = [
         cuda_sys::CUDA_ERROR_DEINITIALIZED,
         cuda_sys::CUDA_ERROR_NOT_INITIALIZED,

@@ -7,7 +7,7 @@ use std::ptr;
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
 use crate::context::{Context, Entered, of_context};
-use crate::error::{Rejected, Result, WrongContext};
+use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::process::{FailedRelease, Handle, Owned, Release};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
@@ -135,7 +135,7 @@ impl ExternalSemaphore {
         self.0.live()?;
         core.device().require_same(op, self.device())?;
         if core.context() != self.context() {
-            return Err(WrongContext { op, what: "the semaphore".into() }.into());
+            return Err(Error::from(WrongContext { op, what: "the semaphore".into() }));
         }
         let stream = core.bind(op)?;
         let entered = match stream.entered() {

@@ -197,7 +197,10 @@ fn shortage_is_reported_and_relieved() {
         // No part is given up for more than the limit.
         assert!(alloc(&stream, &pool, 5 * U).is_err());
         assert_eq!(spare.lock().expect("no panic").len(), PARTS);
-        drop(large);
+        // What the pool has had since before the limit serves again.
+        spare.lock().expect("no panic").push(large);
+        pool.set_limit(U)?;
+        drop(alloc(&stream, &pool, 3 * U)?);
         spare.lock().expect("no panic").clear();
         let refused = CachingPool::builder()
             .limit(cuda_core::pools::PoolLimit::Bytes(U))

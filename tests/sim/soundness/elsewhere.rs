@@ -87,6 +87,32 @@ fn virtual_memory_is_refused_where_it_was_not_opened() {
     });
 }
 
+/// An error of earlier work, returned by the call that changes what a device may do.
+#[test]
+fn virtual_memory_whose_access_was_changed_with_an_error() {
+    clean(|session| {
+        let (peer, stream) = (Device::get(1)?, Device::get(1)?.create_stream()?);
+        let mut buffer = VirtualBuffer::<u32>::new(&primary(), 100)?;
+        buffer.grow_to(100)?;
+        device().create_stream()?.fill(&mut buffer, 0)?;
+        for (takes_effect, access) in [
+            (false, PeerAccess::ReadWrite),
+            (true, PeerAccess::ReadWrite),
+            (false, PeerAccess::None),
+            (true, PeerAccess::None),
+        ] {
+            let call = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemSetAccess");
+            session.inject(if takes_effect { call.takes_effect() } else { call });
+            assert!(buffer.set_access(peer, access).is_err());
+            let open = buffer.access(peer)? == PeerAccess::ReadWrite;
+            assert_eq!(open, (access == PeerAccess::ReadWrite) == takes_effect);
+            let launched = add_one(&stream, buffer.as_view_mut());
+            assert_eq!(launched.is_ok(), open, "{launched:?}");
+        }
+        Ok(())
+    });
+}
+
 /// An error of earlier work, returned by the call that closes the pool. On devices of which no other test leaves
 /// a pool open: which pool some memory is of is not known.
 #[test]

@@ -65,7 +65,8 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 /// The callback may free memory, through this allocator too, and have the allocation tried again.
 /// It is called if there is not enough memory, a limit is reached, or an allocator of C functions
 /// returns null, whatever adaptors lie between; other errors, which trying again does not cure, are
-/// passed on at once. A panic in it means [`Verdict::GiveUp`].
+/// passed on at once, and so is that of a request which alone is larger than the limit. A panic in it means
+/// [`Verdict::GiveUp`].
 ///
 /// ```
 /// use cuda_core::Allocator;

@@ -35,9 +35,9 @@ pub(super) fn allocate(
         if let Some(taken) = request.without_waiting()? {
             return Ok(taken);
         }
-        // Nothing serves a request beyond what the heap can ever hold: neither waiting, nor what the program
-        // could free.
-        let can_fit = bytes <= heap.most()?;
+        // Nothing serves a request beyond what the heap can ever hold, or holds since before its limit was
+        // lowered: neither waiting, nor what the program could free.
+        let can_fit = bytes <= heap.reserved() || class::segments(bytes).1 <= heap.most()?;
         if can_fit {
             let seen = heap.with(|state| state.moves);
             if let Some(taken) = request.by_waiting()? {

@@ -195,7 +195,7 @@ impl<T: Pod> VirtualBuffer<T> {
     }
 
     /// Sets what another device may do with the memory, now and when it grows: `cuMemSetAccess`.
-    /// Revoking access waits for the work that uses the buffer.
+    /// Revoking access waits for the work that uses the buffer. Launches on a device without access are refused.
     ///
     /// # Errors
     /// [`Error::Invalid`] for the buffer's own device, which has all access;

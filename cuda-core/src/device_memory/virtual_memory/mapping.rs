@@ -179,15 +179,21 @@ impl VirtualMapping {
     /// Sets what `device`, another one than the memory's own, may do from now on. No work that
     /// needs the access it loses is queued.
     pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
+        let none = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let (mut set, mut now) = (Ok(()), flags);
         if self.accessible > 0 {
             let own = [(device, flags)];
-            self.context.relaxed(|| self.open(0, self.accessible, &own))??;
+            set = self.context.relaxed(|| self.open(0, self.accessible, &own)).and_then(|set| set);
+        }
+        if set.is_err() {
+            // The error may be one of earlier work.
+            now = self.access(device).ok().flatten().unwrap_or(none);
         }
         self.access.retain(|(known, _)| *known != device);
-        if flags != cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE {
-            self.access.push((device, flags));
+        if now != none {
+            self.access.push((device, now));
         }
-        Ok(())
+        set
     }
 
     /// What `device` may do: `cuMemGetAccess`; [`None`] if nothing is mapped.

@@ -209,7 +209,12 @@ impl Slabs {
             cache.merge();
             cache.find(node, bytes)
         });
-        merged.map_or_else(|| self.grow(context, node, asked), Ok)
+        if let Some(chunk) = merged {
+            return Ok(chunk);
+        }
+        // Before memory is pinned, which takes longer than any number of questions.
+        self.ask(|cache| cache.pending.next_asked(ALL));
+        self.find(node, bytes).map_or_else(|| self.grow(context, node, asked), Ok)
     }
 
     /// A chunk from what is idle.
