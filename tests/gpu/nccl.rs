@@ -4,8 +4,10 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
-use cuda_core::{Context, Device, DeviceBuffer, Error, Result, Stream, bf16, f16};
+use cuda_core::nccl::{
+    Communicator, CommunicatorOptions, Element, Ranks, Reduction, UniqueId, group,
+};
+use cuda_core::{Context, Device, DeviceBuffer, Error, Result, Stream, Version, bf16, f16};
 use support::{gpu_test, refusal};
 
 mod bad_input;
@@ -166,7 +168,7 @@ gpu_test! {
         let at = |rank: usize| -> Result<Vec<u32>> {
             let context = &contexts[rank];
             // SAFETY: both threads run this closure.
-            let communicator = unsafe { Communicator::init_rank(context, &id, rank, 2) }?;
+            let communicator = unsafe { Communicator::init_rank(context, id, rank, 2) }?;
             assert_eq!((communicator.rank(), communicator.size()), (rank, 2));
             assert_eq!(communicator.context(), context);
             let stream = context.create_stream()?;
@@ -207,10 +209,16 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_ranks_of_two_threads_from_one_buffer_to_another() -> Result<()> {
         let (contexts, _) = devices(2)?;
-        let id = UniqueId::new()?;
+        let ids = [UniqueId::new()?, UniqueId::new()?];
+        // An older NCCL takes one.
+        let several = cuda_core::nccl::version()? >= Version::new(2, 23);
+        let ids = &ids[..if several { 2 } else { 1 }];
+        let options = CommunicatorOptions::new().max_ctas(1);
         let at = |rank: usize| -> Result<[Vec<u32>; 4]> {
+            let context = &contexts[rank];
             // SAFETY: both threads run this closure.
-            let communicator = unsafe { Communicator::init_rank(&contexts[rank], &id, rank, 2) }?;
+            let joined = unsafe { Communicator::init_rank_with(context, ids, rank, 2, &options) };
+            let communicator = joined?;
             let stream = contexts[rank].create_stream()?;
             let own = stream.upload_new(&from(10 * rank as u32, 2)[..])?;
             let mut all = stream.alloc(4)?;

@@ -59,7 +59,7 @@ const MEMBERS: [&str; 9] = [
 ];
 
 /// Functions of `library.rs`, with their arguments in `nccl.h`.
-const FUNCTIONS: [(&str, &str); 26] = [
+const FUNCTIONS: [(&str, &str); 27] = [
     ("ncclGetVersion", "int *"),
     ("ncclGetErrorString", "ncclResult_t"),
     ("ncclGetLastError", "ncclComm_t"),
@@ -101,6 +101,8 @@ const FUNCTIONS: [(&str, &str); 26] = [
     // Of 2.19.
     ("ncclCommRegister", "ncclComm_t, void *, size_t, void **"),
     ("ncclCommDeregister", "ncclComm_t, void *"),
+    // Of 2.23.
+    ("ncclCommInitRankScalable", "ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *"),
     // Of 2.27.
     ("ncclCommShrink", "ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int"),
 ];
@@ -160,6 +162,7 @@ fn declared(library: &str) -> Vec<(String, String)> {
 fn since(name: &str) -> Option<u32> {
     match name {
         "ncclCommRegister" | "ncclCommDeregister" => Some(19),
+        "ncclCommInitRankScalable" => Some(23),
         "ncclCommShrink" | "NCCL_SHRINK_DEFAULT" | "NCCL_SHRINK_ABORT" => Some(27),
         _ => None,
     }

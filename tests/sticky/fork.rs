@@ -151,7 +151,7 @@ gpu_test! {
     fn s35_fork_with_a_communicator() -> Result<()> {
         let (context, id) = (Device::get(0)?.context()?, UniqueId::new()?);
         // SAFETY: the only rank.
-        let rank = unsafe { Communicator::init_rank(&context, &id, 0, 1) }?;
+        let rank = unsafe { Communicator::init_rank(&context, id, 0, 1) }?;
         let stream = context.create_stream()?;
         let mut memory = VirtualBuffer::<u32>::new(&context, 1 << 19)?;
         memory.grow_to(1 << 19)?;
@@ -164,7 +164,7 @@ gpu_test! {
             };
             let on = |sum| rank.on(&stream)?.all_reduce_in_place(sum, Reduction::Sum);
             // SAFETY: nothing is joined.
-            let joined = unsafe { Communicator::init_rank(&context, &id, 0, 1) };
+            let joined = unsafe { Communicator::init_rank(&context, id, 0, 1) };
             let answers = [
                 on(sum.as_view_mut()),
                 group(|group| group.on(&rank, &stream)?.send(&sum, 0)),

@@ -299,7 +299,7 @@ impl Rank<'_> {
         // SAFETY: each rank of the plan joins once, with a device of its own, and makes the calls of
         // `Training`, which differ in nothing that depends on the rank.
         let communicator =
-            unsafe { Communicator::init_rank_with(context, &id, own, size, &limits) }?;
+            unsafe { Communicator::init_rank_with(context, id, own, size, &limits) }?;
         let mut training = Training::prepare(&communicator, setup)?;
         let ended = training.run();
         match &ended {

@@ -53,7 +53,7 @@ use crate::wait::PendingMark;
 /// let context = Device::get(0)?.context()?;
 /// let id = UniqueId::from_bytes(&receive())?; // that rank 0 has sent
 /// // SAFETY: all ranks run this program, which makes the same calls at each.
-/// let communicator = unsafe { Communicator::init_rank(&context, &id, rank, size) }?;
+/// let communicator = unsafe { Communicator::init_rank(&context, id, rank, size) }?;
 /// let stream = context.create_stream()?;
 /// let mut gradients = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// communicator.on(&stream)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
@@ -64,17 +64,21 @@ pub struct Communicator(pub(super) Arc<Joined>);
 
 /// # Joining
 impl Communicator {
-    /// Joins, with a device of this process, the communicator of `size` ranks that `id` stands for, as
+    /// Joins, with a device of this process, the communicator of `size` ranks that the [`UniqueId`] stands for, as
     /// `rank`; waits until all others have joined, for [ten minutes](CommunicatorOptions) at most:
     /// `ncclCommInitRankConfig`.
     ///
+    /// One id serves some hundreds of ranks; beyond that, several ids, made by as many processes, let ranks
+    /// join faster: `ncclCommInitRankScalable`, of NCCL 2.23.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] unless `rank` is less than `size`, and if the context is not the primary one of
-    /// its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did not come.
+    /// [`Error::Invalid`] unless `rank` is less than `size`, for no id or for more ids than ranks, and if the
+    /// context is not the primary one of its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank
+    /// did not come, and with [`NcclError::Missing`] for several ids and an older NCCL.
     ///
     /// # Safety
     /// What NCCL cannot check, for the whole life of the communicator and of those split from it:
-    /// * Each rank joins once, with the same `id` and `size`, and with a device of its own.
+    /// * Each rank joins once, with the same ids in the same order, the same `size`, and a device of its own.
     /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
     ///   the same type, the same roots and reductions, with memory that is [registered](Self::register)
     ///   at all ranks or at none; each [`send`](super::OnStream::send) meets a
@@ -89,19 +93,19 @@ impl Communicator {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let id = UniqueId::new()?;
     /// // SAFETY: all ranks run this program, which makes the same calls at each.
-    /// let communicator = unsafe { Communicator::init_rank(&context, &id, rank, size) }?;
+    /// let communicator = unsafe { Communicator::init_rank(&context, id, rank, size) }?;
     /// assert_eq!((communicator.rank(), communicator.size()), (rank, size));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("ncclCommInitRankConfig", "ncclCommInitRank"))]
+    #[doc(alias("ncclCommInitRankConfig", "ncclCommInitRank", "ncclCommInitRankScalable"))]
     pub unsafe fn init_rank(
         context: &Context,
-        id: &UniqueId,
+        ids: impl AsRef<[UniqueId]>,
         rank: usize,
         size: usize,
     ) -> Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { Self::init_rank_with(context, id, rank, size, &CommunicatorOptions::new()) }
+        unsafe { Self::init_rank_with(context, ids, rank, size, &CommunicatorOptions::new()) }
     }
 
     /// [`Communicator::init_rank`] with options.
@@ -114,13 +118,13 @@ impl Communicator {
     #[doc(alias("ncclCommInitRankConfig"))]
     pub unsafe fn init_rank_with(
         context: &Context,
-        id: &UniqueId,
+        ids: impl AsRef<[UniqueId]>,
         rank: usize,
         size: usize,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
         let mut begun = Vec::new();
-        Joined::begin(context, id, (rank, size), options, &mut begun)?;
+        Joined::begin(context, ids.as_ref(), (rank, size), options, &mut begun)?;
         Self::finish(begun).map(|mut it| it.remove(0))
     }
 
@@ -258,7 +262,7 @@ impl Communicator {
         // Another thread may write the handle. So the place is given up below if the call may not be over: an
         // abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
-        let mut config = RawConfig::new(options.blocking);
+        let mut config = options.config();
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
         let code = call(held.raw(), raw.as_ptr(), &mut config);

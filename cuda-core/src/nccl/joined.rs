@@ -10,14 +10,15 @@
 use std::ffi::c_int;
 use std::mem;
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::failure::{async_result, check, failed_work};
-use super::library::{Nccl, nccl};
+use super::library::{Nccl, missing, nccl};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
+use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
 use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
@@ -84,7 +85,7 @@ impl Joined {
     /// be freed inside.
     pub(super) fn begin(
         context: &Context,
-        id: &UniqueId,
+        ids: &[UniqueId],
         (rank, size): (usize, usize),
         options: &CommunicatorOptions,
         begun: &mut Vec<Self>,
@@ -95,14 +96,29 @@ impl Joined {
         let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
         within(op, "rank", rank, size)?;
+        let why = "ranks join by at least one id, and by at most as many as there are ranks";
+        Error::unless((1..=size).contains(&ids.len()), op, why)?;
+        let scalable = match ids.len() {
+            1 => None,
+            _ => Some(nccl.init_rank_scalable.ok_or_else(|| missing("ncclCommInitRankScalable"))?),
+        };
+        let mut ids: Vec<_> = ids.iter().map(|id| id.raw()).collect();
         // Before NCCL gives itself access to the memory of peers.
         let mut joined = Self::new(nccl, context, (rank, size), *options, ptr::null_mut());
         let mut raw = ptr::null_mut();
-        let mut config = RawConfig::new(options.blocking);
+        let mut config = options.config();
         let scope = NcclScope::relaxed(context)?;
-        // SAFETY: the context is current. The call reads the configuration, and writes one handle,
-        // to locals that outlive it; what it leaves in progress uses neither.
-        let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
+        let code = match scalable {
+            // SAFETY: the context is current. The call reads the configuration, and writes one handle,
+            // to locals that outlive it; what it leaves in progress uses neither.
+            None => unsafe { (nccl.init_rank)(&mut raw, count, ids[0], number, &mut config) },
+            Some(init) => {
+                // There are no more of them than ranks.
+                let given = ids.len() as c_int;
+                // SAFETY: as above; the call copies the ids, of which there are that many.
+                unsafe { init(&mut raw, count, number, given, ids.as_mut_ptr(), &mut config) }
+            }
+        };
         drop(scope);
         // NCCL has read its configuration file by now.
         joined.blocks = options.will_block();
@@ -122,7 +138,7 @@ impl Joined {
         begun: &mut Vec<Self>,
     ) -> Result<()> {
         let all = contexts.iter().enumerate().try_for_each(|(rank, context)| {
-            Self::begin(context, id, (rank, contexts.len()), options, begun)
+            Self::begin(context, slice::from_ref(id), (rank, contexts.len()), options, begun)
         });
         // The open group fails by itself after an error of NCCL's.
         let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
@@ -333,7 +349,7 @@ pub(super) fn hold_all<'a>(
 /// calls block.
 #[cold]
 fn fail_group(nccl: &Nccl, id: &UniqueId) {
-    let (mut raw, mut config) = (ptr::null_mut(), RawConfig::new(false));
+    let (mut raw, mut config) = (ptr::null_mut(), CommunicatorOptions::new().config());
     // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive it. It
     // makes nothing: there is no communicator of no ranks.
     let refused = unsafe { (nccl.init_rank)(&mut raw, 0, id.raw(), 0, &mut config) };

@@ -56,6 +56,9 @@ functions! {
     optional {
         register = c"ncclCommRegister"(RawCommunicator, *mut c_void, usize, *mut *mut c_void);
         deregister = c"ncclCommDeregister"(RawCommunicator, *mut c_void);
+        // Of NCCL 2.23.
+        init_rank_scalable = c"ncclCommInitRankScalable"(
+            *mut RawCommunicator, c_int, c_int, c_int, *mut RawUniqueId, *mut RawConfig);
         // Of NCCL 2.27.
         shrink = c"ncclCommShrink"(
             RawCommunicator, *mut c_int, c_int, *mut RawCommunicator, *mut RawConfig, c_int);

@@ -1,7 +1,10 @@
 //! How communicators are created.
 
+use std::ffi::c_int;
+use std::num::NonZero;
 use std::time::Duration;
 
+use super::raw::RawConfig;
 use crate::util::setting;
 
 /// How a communicator is created.
@@ -17,6 +20,7 @@ use crate::util::setting;
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,
     pub(super) blocking: bool,
+    max_ctas: Option<NonZero<c_int>>,
 }
 
 impl CommunicatorOptions {
@@ -25,7 +29,7 @@ impl CommunicatorOptions {
 
     /// A time limit of ten minutes.
     pub const fn new() -> Self {
-        Self { limit: Self::LIMIT, blocking: false }
+        Self { limit: Self::LIMIT, blocking: false, max_ctas: None }
     }
 
     /// How long a call, or a [wait](super::Communicator::wait), may take, and for how long work goes on
@@ -46,6 +50,21 @@ impl CommunicatorOptions {
         self
     }
 
+    /// Limits the thread blocks (CTAs) of each operation. As long as it runs, each of them keeps a
+    /// multiprocessor that kernels beside it then lack. By default, and for 0, NCCL chooses how many.
+    ///
+    /// NCCL takes the environment variable `NCCL_MAX_CTAS` instead, where it is set.
+    #[doc(alias("maxCTAs"))]
+    pub const fn max_ctas(mut self, most: u16) -> Self {
+        self.max_ctas = NonZero::new(most as c_int);
+        self
+    }
+
+    /// NCCL's configuration that says the same.
+    pub(super) const fn config(self) -> RawConfig {
+        RawConfig::new(self.blocking, self.max_ctas)
+    }
+
     /// Whether NCCL will block. It puts what its configuration file says into the environment.
     pub(super) fn will_block(self) -> bool {
         self.will_block_if(setting("NCCL_COMM_BLOCKING").as_deref())
@@ -64,6 +83,14 @@ impl CommunicatorOptions {
     pub const fn is_blocking(&self) -> bool {
         self.blocking
     }
+
+    /// How many [thread blocks](Self::max_ctas) an operation has at most; [`None`] if NCCL chooses.
+    pub const fn get_max_ctas(&self) -> Option<u16> {
+        match self.max_ctas {
+            Some(most) => Some(most.get() as u16),
+            None => None,
+        }
+    }
 }
 
 impl Default for CommunicatorOptions {
@@ -74,7 +101,18 @@ impl Default for CommunicatorOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::raw::UNDEF_INT;
     use super::CommunicatorOptions;
+
+    #[test]
+    fn nccl_chooses_how_many_blocks_unless_there_is_a_limit() {
+        let of = |most| CommunicatorOptions::new().max_ctas(most);
+        assert_eq!(
+            [0, 1, u16::MAX].map(|most| of(most).get_max_ctas()),
+            [None, Some(1), Some(u16::MAX)]
+        );
+        assert_eq!([0, 1, 65535].map(|most| of(most).config().max_ctas), [UNDEF_INT, 1, 65535]);
+    }
 
     #[test]
     fn the_environment_comes_first() {

@@ -2,6 +2,7 @@
 //! `tests/abi.rs` compares them with a header where there is one.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::num::NonZero;
 use std::ptr;
 
 /// `ncclComm_t`.
@@ -46,7 +47,7 @@ pub(super) const SHRINK_DEFAULT: c_int = 0;
 pub(super) const SHRINK_ABORT: c_int = 1;
 
 /// `NCCL_CONFIG_UNDEF_INT`.
-const UNDEF_INT: c_int = c_int::MIN;
+pub(super) const UNDEF_INT: c_int = c_int::MIN;
 /// `NCCL_API_MAGIC`.
 const API_MAGIC: c_uint = 0xcafe_beef;
 /// `NCCL_VERSION_CODE` of NCCL 2.18.1: later versions take the fields of that one from the
@@ -62,7 +63,7 @@ pub(super) struct RawConfig {
     pub(super) blocking: c_int,
     cga_cluster_size: c_int,
     min_ctas: c_int,
-    max_ctas: c_int,
+    pub(super) max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
     /// Padding in 2.18, but within its size; a field since 2.25, which so gets its default.
@@ -75,8 +76,9 @@ const CONFIG_BYTES: usize = 48;
 const _: () = assert!(size_of::<RawConfig>() == CONFIG_BYTES);
 
 impl RawConfig {
-    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls block or do not.
-    pub(super) const fn new(blocking: bool) -> Self {
+    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls block or do not, and whose operations have at
+    /// most that many thread blocks, or as many as NCCL chooses.
+    pub(super) const fn new(blocking: bool, max_ctas: Option<NonZero<c_int>>) -> Self {
         Self {
             size: CONFIG_BYTES,
             magic: API_MAGIC,
@@ -84,7 +86,10 @@ impl RawConfig {
             blocking: blocking as c_int,
             cga_cluster_size: UNDEF_INT,
             min_ctas: UNDEF_INT,
-            max_ctas: UNDEF_INT,
+            max_ctas: match max_ctas {
+                Some(most) => most.get(),
+                None => UNDEF_INT,
+            },
             net_name: ptr::null(),
             split_share: UNDEF_INT,
             traffic_class: UNDEF_INT,

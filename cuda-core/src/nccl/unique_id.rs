@@ -1,6 +1,7 @@
 //! What the ranks of a communicator find each other by.
 
 use std::fmt;
+use std::slice;
 
 use super::failure::checked;
 use super::library::nccl;
@@ -59,6 +60,13 @@ impl UniqueId {
 
     pub(super) fn raw(self) -> RawUniqueId {
         RawUniqueId { internal: self.0 }
+    }
+}
+
+/// One id, where [several](super::Communicator::init_rank) can be given.
+impl AsRef<[UniqueId]> for UniqueId {
+    fn as_ref(&self) -> &[UniqueId] {
+        slice::from_ref(self)
     }
 }
 

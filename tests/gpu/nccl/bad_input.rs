@@ -103,8 +103,13 @@ gpu_test! {
         assert!(refusal(twice.map(drop)).contains("twice"));
         let id = UniqueId::new()?;
         // SAFETY: nothing is enqueued.
-        let outside = unsafe { Communicator::init_rank(&contexts[0], &id, 2, 2) };
+        let outside = unsafe { Communicator::init_rank(&contexts[0], id, 2, 2) };
         assert!(refusal(outside.map(drop)).contains("there is no rank 2 among 2"));
+        for ids in [&[][..], &[id; 2]] {
+            // SAFETY: as above.
+            let joined = unsafe { Communicator::init_rank(&contexts[0], ids, 0, 1) };
+            assert!(refusal(joined.map(drop)).contains("at least one id, and by at most"));
+        }
         assert!(refusal(UniqueId::from_bytes(&[0; 127]).map(drop)).contains("127 were given"));
         assert_eq!(UniqueId::from_bytes(&id.to_bytes())?, id);
 
@@ -160,7 +165,7 @@ gpu_test! {
                 alone[0].shrink(&[1]).map(drop),
                 alone[0].register(memory).map(drop).map_err(|refused| refused.error),
                 // SAFETY: nothing is enqueued.
-                unsafe { Communicator::init_rank(&context, &id, 0, 1) }.map(drop),
+                unsafe { Communicator::init_rank(&context, id, 0, 1) }.map(drop),
                 Ranks::init_all([&context]).map(drop),
                 UniqueId::new().map(drop),
             ];

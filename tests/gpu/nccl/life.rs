@@ -45,7 +45,7 @@ gpu_test! {
         let (contexts, _) = devices(1)?;
         let (id, options) = (UniqueId::new()?, CommunicatorOptions::new().limit(SHORT));
         // SAFETY: nothing is enqueued.
-        let alone = unsafe { Communicator::init_rank_with(&contexts[0], &id, 0, 2, &options) };
+        let alone = unsafe { Communicator::init_rank_with(&contexts[0], id, 0, 2, &options) };
         let expected = matches!(
             alone, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { rank: 0, after: SHORT, .. })
         );

@@ -11,8 +11,8 @@ use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct Clique {
-    /// What its ranks meet by.
-    pub(crate) id: Option<UniqueId>,
+    /// What its ranks meet by; none for those that are joined by one call.
+    pub(crate) ids: Vec<UniqueId>,
     /// The communicator of each rank that has joined; it may be gone.
     pub(crate) ranks: Vec<Option<Id>>,
     /// Collectives that some rank has enqueued and not all have ended.
@@ -39,9 +39,9 @@ pub(crate) struct Split {
 }
 
 impl Clique {
-    pub(crate) fn new(id: Option<UniqueId>, size: usize) -> Self {
+    pub(crate) fn new(ids: &[UniqueId], size: usize) -> Self {
         Self {
-            id,
+            ids: ids.to_vec(),
             ranks: vec![None; size],
             rounds: Table::new(),
             issued: vec![0; size],
@@ -113,7 +113,7 @@ impl State {
         for mut members in colors.into_values() {
             members.sort_unstable();
             let new = self.new_id();
-            self.nccl.cliques.insert(new, Clique::new(None, members.len()));
+            self.nccl.cliques.insert(new, Clique::new(&[], members.len()));
             for (rank, (_, _, child)) in members.into_iter().enumerate() {
                 if let Some(comm) = self.nccl.communicators.get_mut(&child) {
                     (comm.clique, comm.rank) = (Some(new), rank);

@@ -63,6 +63,14 @@ pub(crate) mod symbol {
             rank: c_int,
             config: *const Config,
         ) -> c_int;
+        pub(crate) fn ncclCommInitRankScalable(
+            new: *mut Comm,
+            ranks: c_int,
+            rank: c_int,
+            count: c_int,
+            ids: *const UniqueId,
+            config: *const Config,
+        ) -> c_int;
         pub(crate) fn ncclCommInitAll(new: *mut Comm, count: c_int, on: *const c_int) -> c_int;
         pub(crate) fn ncclCommSplit(
             comm: Comm,

@@ -44,7 +44,7 @@ fn enqueue_one(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (context, id) = (&fixture.context, UniqueId::new()?);
     let options = CommunicatorOptions::new().blocking(true);
     // SAFETY: the only rank.
-    let rank = unsafe { Communicator::init_rank_with(context, &id, 0, 1, &options) }?;
+    let rank = unsafe { Communicator::init_rank_with(context, id, 0, 1, &options) }?;
     let (stream, len) = (&fixture.stream, SMALL / size_of::<f32>());
     let (from, mut to) = (stream.alloc_zeroed::<f32>(len)?, stream.alloc::<f32>(len)?);
     let calls = RawCalls::find(fixture.effort == Effort::SIMULATED)?;

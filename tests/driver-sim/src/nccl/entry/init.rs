@@ -28,7 +28,7 @@ nccl_entries! {
 
     ncclCommInitRank(comm: *mut RawComm, ranks: c_int, id: UniqueId, rank: c_int) |call| {
         // SAFETY: the caller passes a place for the communicator.
-        unsafe { join(call, comm, (ranks, id, rank), true) }
+        unsafe { join(call, comm, (ranks, &[id], rank), true) }
     }
 
     ncclCommInitRankConfig(
@@ -41,7 +41,25 @@ nccl_entries! {
         // SAFETY: the caller passes null or a configuration.
         let blocking = unsafe { blocks(config) }?;
         // SAFETY: the caller passes a place for the communicator.
-        unsafe { join(call, comm, (ranks, id, rank), blocking.unwrap_or(true)) }
+        unsafe { join(call, comm, (ranks, &[id], rank), blocking.unwrap_or(true)) }
+    }
+
+    ncclCommInitRankScalable(
+        comm: *mut RawComm,
+        ranks: c_int,
+        rank: c_int,
+        count: c_int,
+        ids: *const UniqueId,
+        config: *const Config,
+    ) |call| {
+        let known = usize::try_from(count).ok().filter(|_| (1..=ranks).contains(&count));
+        let known = known.filter(|_| !ids.is_null()).ok_or(Code::INVALID_ARGUMENT)?;
+        // SAFETY: not null, so the caller passes `count` ids.
+        let ids = unsafe { slice::from_raw_parts(ids, known) };
+        // SAFETY: the caller passes null or a configuration.
+        let blocking = unsafe { blocks(config) }?;
+        // SAFETY: the caller passes a place for the communicator.
+        unsafe { join(call, comm, (ranks, ids, rank), blocking.unwrap_or(true)) }
     }
 
     ncclCommInitAll(comms: *mut RawComm, count: c_int, devices: *const c_int) |call| {
@@ -62,7 +80,7 @@ nccl_entries! {
         let known: Result<Vec<usize>, _> = known.collect();
         let known = known.map_err(|_| cuda(CUDA_ERROR_INVALID_DEVICE))?;
         let clique = call.new_id();
-        call.nccl.cliques.insert(clique, Clique::new(None, ranks));
+        call.nccl.cliques.insert(clique, Clique::new(&[], ranks));
         for (rank, device) in known.into_iter().enumerate() {
             let name = call.name;
             let new = call.new_communicator((Some(clique), rank), device, true, name);
@@ -193,7 +211,7 @@ unsafe fn blocks(config: *const Config) -> Answer<Option<bool>> {
 unsafe fn join(
     call: &mut Call,
     comm: *mut RawComm,
-    (ranks, id, rank): (c_int, UniqueId, c_int),
+    (ranks, ids, rank): (c_int, &[UniqueId], c_int),
     blocking: bool,
 ) -> Answer {
     let name = call.name;
@@ -206,18 +224,21 @@ unsafe fn join(
         call.log.violation(ViolationKind::WrongDevice, name, message);
         argument(code)
     })?;
-    let mut issued = [0; 8];
-    issued.copy_from_slice(&id.internal[..8]);
-    let issued = u64::from_le_bytes(issued);
-    if issued == 0 || issued > call.nccl.ids || id.internal[8..].iter().any(|byte| *byte != 0x5a) {
+    let unknown = |id: &UniqueId| {
+        let mut issued = [0; 8];
+        issued.copy_from_slice(&id.internal[..8]);
+        let issued = u64::from_le_bytes(issued);
+        issued == 0 || issued > call.nccl.ids || id.internal[8..].iter().any(|byte| *byte != 0x5a)
+    };
+    if ids.iter().any(unknown) {
         // Of another process, which cannot be reached.
         return Err(Code::SYSTEM_ERROR);
     }
-    let known = call.nccl.cliques.iter().find(|(_, clique)| clique.id == Some(id));
+    let known = call.nccl.cliques.iter().find(|(_, clique)| clique.ids == ids);
     let clique = known.map(|(&clique, _)| clique);
     let clique = clique.unwrap_or_else(|| {
         let new = call.new_id();
-        call.nccl.cliques.insert(new, Clique::new(Some(id), size));
+        call.nccl.cliques.insert(new, Clique::new(ids, size));
         new
     });
     let there = &call.nccl.cliques[&clique].ranks;

@@ -1,7 +1,7 @@
 //! How communicators begin and end.
 
 use std::ffi::CStr;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use cuda_sim::{Fault, LeakKind, ViolationKind};
 use cuda_sys::*;
@@ -88,6 +88,9 @@ fn what_no_rank_can_join_with() {
     (magic.magic, answer.blocking) = (0, 2);
     gives!(INVALID_ARGUMENT, ncclCommInitRankConfig(&mut comm, 1, id, 0, &magic));
     gives!(INVALID_ARGUMENT, ncclCommInitRankConfig(&mut comm, 1, id, 0, &answer));
+    gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 0, &id, config));
+    gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 2, &id, config));
+    gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 1, null(), config));
     // Of a process that cannot be reached.
     gives!(
         SYSTEM_ERROR,
