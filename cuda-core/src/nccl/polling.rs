@@ -12,22 +12,13 @@ use crate::process::{DeferForeignCode, RelaxedCaptureMode, driver};
 pub(super) struct NcclScope<'a> {
     // Dropped in this order.
     _relaxed: Option<RelaxedCaptureMode>,
-    entered: NcclContext<'a>,
+    /// [`None`] if the context, a primary one, was current before: what a guard would do is done by [`Drop`], in
+    /// a third of the instructions.
+    guard: Option<Guard>,
     _quiet: DeferForeignCode,
-}
-
-/// What is current around the calls.
-enum NcclContext<'a> {
-    Present(Present<'a>),
-    Entered { _guard: Guard },
-}
-
-/// A primary context that was current before the calls, and is so again after them. Does what a [`Guard`]
-/// does, which for such a context has nothing to keep, in a third of the instructions.
-struct Present<'a> {
     context: &'a Context,
     /// NCCL's calls have succeeded. They make the runtime's current device current again before they return,
-    /// which is this context's.
+    /// which is this context's if it was current before.
     is_restored: bool,
 }
 
@@ -37,32 +28,31 @@ impl<'a> NcclScope<'a> {
         let raw = context.live()?;
         let _quiet = DeferForeignCode::begin();
         let saved = current::get()?;
-        let entered = match saved == raw && context.is_primary() {
-            true => NcclContext::Present(Present { context, is_restored: false }),
-            false => NcclContext::Entered { _guard: Guard::enter_over(saved, context)? },
+        let guard = match saved == raw && context.is_primary() {
+            true => None,
+            false => Some(Guard::enter_over(saved, context)?),
         };
-        Ok(Self { _relaxed: None, entered, _quiet })
+        Ok(Self { _relaxed: None, guard, _quiet, context, is_restored: false })
     }
 
     /// Notes that all calls have succeeded, so that no driver call has to ask what is current.
     #[inline]
     pub(super) fn calls_succeeded(&mut self) {
-        if let NcclContext::Present(present) = &mut self.entered {
-            present.is_restored = true;
-        }
+        self.is_restored = true;
     }
 
     /// For calls that allocate or free, which must end no capture.
     pub(super) fn relaxed(context: &'a Context) -> Result<Self> {
-        let scope = Self::enter(context)?;
-        Ok(Self { _relaxed: Some(RelaxedCaptureMode::enter()?), ..scope })
+        let mut scope = Self::enter(context)?;
+        scope._relaxed = Some(RelaxedCaptureMode::enter()?);
+        Ok(scope)
     }
 }
 
-impl Drop for Present<'_> {
+impl Drop for NcclScope<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_restored || driver::is_gone() {
+        if self.is_restored || self.guard.is_some() || driver::is_gone() {
             return;
         }
         let now = current::get_again();
