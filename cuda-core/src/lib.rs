@@ -112,9 +112,9 @@
 //! `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles. `from_raw` accepts handles of other
-//! libraries, with an owner: a value of any type, dropped when the handle is needed no more. `into_raw`
-//! hands over to other code an [`Event`], or a [`DeviceBuffer`] that [`Context::alloc`] or
-//! [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned memory cannot be handed
+//! libraries, with an owner: a value of any type, dropped when the handle is no longer needed. `into_raw`
+//! hands over to other code an [`Event`], or a [`DeviceBuffer`] whose memory is an allocation
+//! of the driver's ([`DeviceBuffer::into_raw`]). Streams, contexts, modules and pinned memory cannot be handed
 //! over: buffers refer to their streams, contexts are shared, functions keep their modules loaded, and
 //! pinned memory is a part of a larger block. [`dlpack`] has tensors of other libraries,
 //! [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and everything else of

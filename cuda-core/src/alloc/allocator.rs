@@ -72,8 +72,8 @@ impl Allocator {
         Self(Choice::Driver)
     }
 
-    /// A driver call for each allocation, and one that stops the device for each free:
-    /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
+    /// A driver call for each allocation, and one that stops the device for each free: `cuMemAlloc_v2`,
+    /// `cuMemFree_v2`. For debugging, and for devices without memory pools.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

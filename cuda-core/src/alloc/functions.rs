@@ -84,10 +84,10 @@ impl Allocator {
     /// their memory; others get [`Error::WrongContext`].
     ///
     /// # Safety
-    /// The first returns null, or memory of the device's primary context, as `cudaMalloc` does, with
-    /// room for as many bytes, aligned to 256, that no other code uses until it is passed to the
-    /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until `owner`
-    /// is dropped.
+    /// The first function returns null, or memory of the device's primary context, as `cudaMalloc` does: at
+    /// least as many bytes as it is asked for, aligned to 256, which no other code uses until they are passed
+    /// to the second. Neither function unwinds. Both may be called from any thread, with `parameter`, until
+    /// `owner` is dropped.
     ///
     /// ```no_run
     /// use std::ffi::{c_int, c_void};

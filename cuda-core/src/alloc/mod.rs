@@ -43,10 +43,9 @@ pub(crate) use plain::{owned, owned_storage};
 /// inside a host function. It may itself allocate, but not by a call that uses it as the default.
 ///
 /// # Safety
-/// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can
-/// access, with room for as many bytes, aligned to 256. From then on any work enqueued on the
-/// stream may use it, and nothing else does, work already enqueued elsewhere included, until it is
-/// given back.
+/// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can access: at least
+/// `bytes` bytes, aligned to 256. Until it is given back, any work enqueued on the stream may use it, and
+/// nothing else does, not even work that other streams had before.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, DeviceAllocator, Result, Stream, with_allocator};
@@ -95,9 +94,9 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// again.
     ///
     /// # Safety
-    /// `allocate` of this allocator returned the address for this stream and as many bytes, and it
-    /// has not been given back since. All work on it that is not on `stream` comes before what is
-    /// enqueued on `stream` from now on.
+    /// `allocate` of this allocator returned the address for this stream and this number of bytes, and it has
+    /// not been given back since. All work on it that is not on `stream` comes before what is enqueued on
+    /// `stream` from now on.
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()>;
 
     /// Gives unallocated memory back to its source, until no more than `keep` bytes are reserved, those

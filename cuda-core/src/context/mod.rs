@@ -197,8 +197,8 @@ impl Context {
     /// The driver's.
     ///
     /// # Safety
-    /// A context that this crate does not know lives for as long as the value returned, its clones,
-    /// and everything that is created in it or saves it as current.
+    /// A context that this crate does not know must outlive the value returned, its clones, everything that is
+    /// created in it, and every guard that saved it as current.
     ///
     /// ```no_run
     /// use cuda_core::Context;

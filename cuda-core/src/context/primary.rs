@@ -120,8 +120,8 @@ impl Device {
         self.primary()?.enter()
     }
 
-    /// Makes the primary context current to this thread until something else is made current:
-    /// [`Context::set_current`] of it, and what `cudaSetDevice` does.
+    /// Makes the primary context current on this thread until another is made current, as `cudaSetDevice` does:
+    /// [`Context::set_current`] of it.
     ///
     /// # Errors
     /// Those of [`Device::context`] and [`Context::set_current`].

@@ -130,9 +130,9 @@ impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.
     ///
-    /// The driver stages memory that is not pinned: the call may take as long as reading it does. This
-    /// crate does so while another thread unregisters memory on the same page. No driver call if there
-    /// are no elements.
+    /// The driver stages memory that is not pinned: the call may take as long as reading it does. While another
+    /// thread unregisters memory on the same page, this crate stages it. No driver call if there are no
+    /// elements.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. Every error

@@ -122,7 +122,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// Dropping the buffer makes `stream` wait for all other streams that use it, drops the owner, and waits
     /// for nothing: so wrapping a tensor for each call does not hold up the program. Other streams use the
-    /// memory after what is enqueued on `stream` by now, as that of an allocation on it.
+    /// memory only after the work that is enqueued on `stream` so far, as if it had been allocated there.
     ///
     /// # Errors
     /// As [`DeviceBuffer::from_raw`]; [`Error::Invalid`] for a stream that is, or was, captured.
@@ -213,7 +213,7 @@ impl<T: Pod> DeviceBuffer<T> {
             DeviceBacking::Served { allocator, .. } if allocator.is_plain() => None,
             DeviceBacking::Cached(_) => Some(
                 "the memory is part of a larger block of a caching pool: allocate it with \
-                 `Allocator::driver_pool` or `Context::alloc`",
+                 `Stream::alloc_from`, `Context::alloc`, or the allocator `driver_pool` or `plain`",
             ),
             DeviceBacking::Served { .. } => Some("a custom allocator frees the memory"),
             DeviceBacking::Owned { .. } => Some("an owner frees the memory: use `as_raw`"),

@@ -22,14 +22,12 @@ use crate::types::{Pod, bytes_of_mut};
 /// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for
 /// conflicting work.
 ///
-/// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams
-/// of any of them copy and fill it as if it were their own device's; only to a [`Batch`](crate::Batch)
-/// is it memory of the device that it was allocated for. If one device cannot, only streams of the
-/// device that it was allocated for use it, and the host must touch no managed memory while that
-/// device runs anything at all, enqueued by whatever thread. Then the host accesses only memory
-/// that is attached to it ([`new_attached_to_host`](Self::new_attached_to_host),
-/// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the
-/// caller's risk.
+/// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams of any of
+/// them copy and fill it as if it were their own device's; only to a [`Batch`](crate::Batch) is it memory of
+/// the device that it was allocated for. If one device cannot, only streams of the device that it was allocated
+/// for use it, and the host must touch no managed memory while any thread has work running on that device. Then
+/// the host accesses only memory that is attached to it ([`new_attached_to_host`](Self::new_attached_to_host),
+/// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the caller's risk.
 ///
 /// A [graph](crate::Graph) that uses it is [lent](crate::GraphExec::lend) it at each launch, as pinned memory is.
 ///

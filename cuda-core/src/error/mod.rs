@@ -42,12 +42,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// Bad input is found before the driver is called: [`Error::Invalid`], or a variant of its own for
-/// what a program may want to react to. What the driver reports is [`Error::Driver`] with its code,
-/// or a variant that says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could
-/// not be compiled or found. [`Error::code`] returns the code of each, and
-/// [`name`](cuda_sys::CUresult::name) the code's name. Errors are returned, and none is kept: there is
-/// no last error to ask for. [`Error::check`] makes one of a raw call's result.
+/// Bad input is found before the driver is called: [`Error::Invalid`], or a variant of its own for what a
+/// program may want to react to. What the driver reports is [`Error::Driver`] with its code, or a variant that
+/// says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could not be compiled or found.
+/// [`Error::code`] returns the code of each, and [`name`](cuda_sys::CUresult::name) the code's name. This crate
+/// keeps no "last error". [`Error::check`] makes one of a raw call's result.
 ///
 /// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
 /// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence says all, with that of

@@ -40,9 +40,9 @@ impl Stream {
     /// [`Stream::alloc`] in a capture, however, allocates at once; its memory stays allocated, and can
     /// be used outside of the graph, too.
     ///
-    /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`]. It
-    /// may be dropped at any time. A graph with such memory has one
-    /// [executable](crate::Graph::instantiate) at a time, and is no part of another graph.
+    /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`]. It may be
+    /// dropped at any time. A graph with such memory has one [executable](crate::Graph::instantiate) at a time,
+    /// and cannot be included in another graph.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for a stream that is not captured by

@@ -129,9 +129,9 @@ impl GraphBuilder<'_> {
         self.step(None, work)
     }
 
-    /// [`add`](Self::add), after the nodes `after`, too. An operation that uses no memory, such as
-    /// a host function, comes after `after` alone, and is no barrier. If `work` enqueues nothing,
-    /// the node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
+    /// [`add`](Self::add) of a step that also comes after the nodes `after`. An operation that uses no memory,
+    /// such as a host function, comes after `after` alone, and is no barrier. If `work` enqueues nothing, the
+    /// node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph, and within another step; those of `work`; the

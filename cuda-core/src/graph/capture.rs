@@ -34,15 +34,14 @@ impl Graph {
     /// record, or wait for, there are [`Event::record_each`](crate::Event::record_each) and
     /// [`Stream::wait_event_each`].
     ///
-    /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA
-    /// would end the capture; a capture that begins as another thread makes that call may be lost. The
-    /// stream is private: no other code's work gets into the graph, and `work` can use other streams as
-    /// always, streams that it creates included: that work begins at once and is no part of the graph. So a
-    /// value that has a stream of its own, as in `self.stream`, needs this one in its place meanwhile:
-    /// `let own = mem::replace(&mut model.stream, stream.clone())`.
-    /// These streams cannot wait for captured work; [`Graph::capture_on`] captures several streams. The
-    /// stream, and clones of it, are of no use afterwards; the driver's stream serves later captures until
-    /// [`staging::trim`](crate::staging::trim), if its context is a primary one and
+    /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
+    /// the capture; a capture that begins as another thread makes that call may be lost. The stream is private:
+    /// no other code's work gets into the graph, and `work` can use other streams as always, streams that it
+    /// creates included: that work begins at once and is no part of the graph. If a value keeps a stream of its
+    /// own, as in `self.stream`, replace that by this one during the capture:
+    /// `let own = mem::replace(&mut model.stream, stream.clone())`. These streams cannot wait for captured work; [`Graph::capture_on`]
+    /// captures several streams. The stream, and clones of it, are of no use afterwards; the driver's stream
+    /// serves later captures until [`staging::trim`](crate::staging::trim), if its context is a primary one and
     /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a graph.
     ///
     /// The capture ends when `work` has returned and no other thread is capturing

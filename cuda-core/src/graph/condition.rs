@@ -26,9 +26,9 @@ const NOT_CAPTURED: &str = "the stream is not captured: use the one that `Graph:
 
 /// # Making one
 impl Condition {
-    /// A condition for the capture of the stream, which has the value `initial` at the begin of each
-    /// launch: `cuGraphConditionalHandleCreate`, from CUDA 12.4 on. An operation must depend on it;
-    /// otherwise the capture fails.
+    /// A condition for the capture of the stream, which has the value `initial` at the start of each launch:
+    /// `cuGraphConditionalHandleCreate`, from CUDA 12.4 on. An operation must depend on it; otherwise the
+    /// capture fails.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`](crate::Graph::capture);

@@ -22,9 +22,9 @@ use crate::util::{Tree, debug_by};
 
 /// A [`Graph`] that can be launched.
 ///
-/// It has the graph's operations as of [`Graph::instantiate`], and does not need the graph any
-/// more. Its launches run one after the other, on whatever streams they are. To run a graph beside
-/// itself, instantiate it twice.
+/// It has the graph's operations as of [`Graph::instantiate`], and does not need the graph any more. Its
+/// launches run one after the other, on whatever streams they are. For two launches that run at the same time,
+/// instantiate the graph twice.
 ///
 /// Dropping it does not wait: launches that are pending complete. The executable of a graph with
 /// [conditions](crate::Condition), or of one that was [taken over](Graph::from_raw), is destroyed after them.
@@ -66,8 +66,8 @@ pub struct GraphExec {
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
-    /// Earlier uploads, and launches before one on another stream that failed, as far as they
-    /// [matter](Self::add_earlier): CUDA orders the next launch behind them, too.
+    /// Uploads, and launches that preceded a failed launch on another stream, if the next launch
+    /// [must](Self::add_earlier) follow them: CUDA orders it behind them, too.
     earlier: Fences,
     /// Whether some of the memory may have to be lent to each launch.
     pub(super) is_lent: bool,
@@ -78,10 +78,9 @@ const OP: &str = "cuGraphLaunch";
 
 /// # Instantiating
 impl Graph {
-    /// Makes the graph executable, with all setup that launches can share:
-    /// `cuGraphInstantiateWithFlags`. If a kernel was captured with a
-    /// [priority](crate::Launch::priority), each kernel keeps its own, or has that of a new stream; if
-    /// none was, all have the priority of the launch's stream.
+    /// Makes the graph executable, with all setup that launches can share: `cuGraphInstantiateWithFlags`. If a
+    /// kernel was captured with a [priority](crate::Launch::priority), each kernel has the priority that it was
+    /// captured with, or else the default one; if none was, all have the priority of the launch's stream.
     ///
     /// # Errors
     /// [`Error::Invalid`] if

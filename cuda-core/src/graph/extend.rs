@@ -19,12 +19,12 @@ const OP: &str = "cuStreamBeginCaptureToGraph";
 /// # Extending it
 impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, as [`Graph::capture`] captures it, after all
-    /// that the graph has: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
-    /// be no executable of the graph, or one that was updated to it. If `work` fails or panics, what it has
-    /// enqueued before is part of the graph. The graph is [given up](Error::GivenUp) if the failure was in a
-    /// body of a [`Condition`](crate::Condition), or in the allocation or the free of
-    /// [memory of the graph](crate::Stream::alloc_in_graph), if no operation depends on a condition, and if the
-    /// error of the call that begins may be one of earlier work.
+    /// existing nodes: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. No executable may exist that was
+    /// instantiated from the graph or updated to it. If `work` fails or panics, what it has enqueued before is
+    /// part of the graph. The graph is [given up](Error::GivenUp) if the failure was in a body of a
+    /// [`Condition`](crate::Condition), or in the allocation or the free of its
+    /// [memory](crate::Stream::alloc_in_graph), if no operation depends on a condition, and if the error of the
+    /// call that begins may be one of earlier work.
     ///
     /// # Errors
     /// [`Error::Invalid`] while there are such executables, or while a launch of one is pending that was

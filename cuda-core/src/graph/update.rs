@@ -44,9 +44,9 @@ impl GraphExec {
     /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;
     /// * has operations of [NCCL](crate::nccl), and the former graph has none;
     /// * copies between devices between which access was [revoked](crate::Context::disable_peer_access);
-    /// * copies from a context to another device, unless the graph that this was instantiated from copies from
-    ///   that context, too, and each of its copies from there goes to the same context and is between the same
-    ///   kinds of memory, of contexts or of pools.
+    /// * copies from a context to another device, if the graph that this was instantiated from has no copies
+    ///   from that context, or has one to a third context or between other kinds of memory (of contexts, of
+    ///   pools).
     ///
     /// For what the graph needs, those of [`Graph::instantiate`]. The driver's.
     ///
@@ -111,9 +111,9 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the
-    /// driver, function, by those of a launch that is not made, in launches from now on. Pending
-    /// launches are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
+    /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the driver,
+    /// function by those of `launch`, for later launches of the graph. `launch` itself does not run, and
+    /// pending launches of the graph are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
     /// Attributes of the launch, such as a cluster, do not count. Memory of the host is lent as after
     /// [`set_copy`](Self::set_copy).
     ///
@@ -122,12 +122,11 @@ impl GraphExec {
     /// [`GraphBuilder::add`](crate::GraphBuilder::add).
     ///
     /// # Errors
-    /// Those of [`Launch::launch`] that are found before the driver is called;
-    /// [`Error::Invalid`] for a launch of no elements, for a [`Condition`](crate::Condition) that was not made
-    /// in the capture of the graph that this was instantiated from, or last updated to, for a node of another kind, and for one of
-    /// another graph than this was [instantiated](Graph::instantiate) from; the driver's: the executable is
-    /// unchanged, unless the error may be one of earlier work; it then keeps what either form of the operation
-    /// uses.
+    /// Those of [`Launch::launch`] that are found before the driver is called; [`Error::Invalid`] for a launch
+    /// of no elements, for a node that is no kernel or of another graph than this was
+    /// [instantiated](Graph::instantiate) from, and for a [`Condition`](crate::Condition) of another graph than
+    /// that and the one of the last update; the driver's: the executable is unchanged, unless the error may be
+    /// one of earlier work; it then keeps what either form of the operation uses.
     ///
     /// # Safety
     /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies order the

@@ -68,8 +68,8 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_reduce_in_place(buffers, reduction))
     }
 
-    /// Combines the elements of all members, and gives each member a part of the result, in their order:
-    /// sources are as many times as long as there are members: `ncclReduceScatter`.
+    /// Combines the elements of all members, and gives each member a part of the result, in their order: a
+    /// source holds as many elements for each member as a destination: `ncclReduceScatter`.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
@@ -96,8 +96,8 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.reduce_scatter(sources, destinations, reduction))
     }
 
-    /// Copies the elements of each member to all, one member's after the other's: destinations are as
-    /// many times as long as there are members: `ncclAllGather`.
+    /// Copies the elements of each member to all, one member's after the other's: a destination holds as many
+    /// elements for each member as a source: `ncclAllGather`.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).

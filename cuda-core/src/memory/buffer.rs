@@ -159,8 +159,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view().chunks(len)
     }
 
-    /// [`Buffer::chunks`] as exclusive views, usable on as many streams at once. None waits for
-    /// another while no more than 32 are in flight: [`SliceMut::chunks_mut`].
+    /// [`Buffer::chunks`] as exclusive views, each usable on a stream of its own. None waits for another while
+    /// no more than 32 are in flight: [`SliceMut::chunks_mut`].
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero.
@@ -274,8 +274,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// must not exceed the memory's. No copy, no driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
-    /// the new type, or not aligned for them; with the buffer itself.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are not a whole number of elements of the new
+    /// type, or not aligned for them; with the buffer itself.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -355,7 +355,7 @@ pub(crate) fn elements<T>(bytes: usize, address: u64) -> Result<usize> {
 #[cold]
 fn not_elements(bytes: usize, address: u64, size: usize, alignment: usize) -> Error {
     let why = format!(
-        "{bytes} bytes at address {address:#x} are no whole number of elements of {size} bytes \
+        "{bytes} bytes at address {address:#x} are not a whole number of elements of {size} bytes \
          aligned to {alignment}"
     );
     Error::invalid("cast", why)

@@ -364,10 +364,9 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok((Self::part(head), Self::part(tail)))
     }
 
-    /// [`Slice::chunks`] for an exclusive view. The chunks can be used on as many streams at once:
-    /// none waits for another while no more than 32 are in flight. Beyond 32, the uses of one
-    /// stream's chunks are merged, and a stream may wait for another stream's chunks that lie
-    /// between its own.
+    /// [`Slice::chunks`] for an exclusive view. Each chunk can be used on a stream of its own: none waits for
+    /// another while no more than 32 are in flight. Beyond 32, the uses of one stream's chunks are merged, and
+    /// a stream may wait for another stream's chunks that lie between its own.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `len` is zero.

@@ -24,7 +24,7 @@ impl Module {
     ///
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer
-    /// lives, if the variable is no whole number of elements or not aligned for them, and for a
+    /// lives, if the variable is not a whole number of elements or not aligned for them, and for a
     /// name with a NUL byte.
     ///
     /// ```no_run

@@ -64,8 +64,8 @@ pub struct Communicator(pub(super) Arc<Joined>);
 
 /// # Joining
 impl Communicator {
-    /// Joins, with a device of this process, the communicator of `size` ranks that the [`UniqueId`] stands for, as
-    /// `rank`; waits until all others have joined, for [ten minutes](CommunicatorOptions) at most:
+    /// Joins the communicator of `size` ranks that the [`UniqueId`] identifies, as rank `rank`, with a device
+    /// of this process. Waits until all others have joined, for [ten minutes](CommunicatorOptions) at most:
     /// `ncclCommInitRankConfig`.
     ///
     /// One id serves some hundreds of ranks; beyond that, several ids, made by as many processes, let ranks

@@ -232,8 +232,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(operation, count, buffer, (0, 0))
     }
 
-    /// Copies the elements of each rank to all, one rank's after the other's: the destination is as many
-    /// times as long as there are ranks: `ncclAllGather`.
+    /// Copies the elements of each rank to all, one rank's after the other's: the destination holds as many
+    /// elements for each rank as a source: `ncclAllGather`.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -276,8 +276,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(Operation::AllGather, part, buffer, (from, 0))
     }
 
-    /// Combines the elements of all ranks, and gives each a part of the result in the order of the ranks:
-    /// the source is as many times as long as there are ranks: `ncclReduceScatter`.
+    /// Combines the elements of all ranks, and gives each a part of the result in the order of the ranks: the
+    /// source holds as many elements for each rank as a destination: `ncclReduceScatter`.
     ///
     /// # Errors
     /// As all [operations](OnStream).

@@ -37,8 +37,8 @@ use crate::util::debug_by;
 pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
-    /// It may complete at any time: it was recorded after work that may take any time, or other code,
-    /// another process or a graph may record it.
+    /// How long it takes to complete is not known: it was recorded after work that may take any time, or other
+    /// code, another process or a graph may record it.
     held_up: AtomicBool,
     pub(super) captures: EventCapture,
 }
@@ -82,9 +82,9 @@ impl Event {
     /// The driver's handle, valid while `self` lives; null for an event that was
     /// [given up](Error::GivenUp).
     ///
-    /// A stream that waits for an event joins the capture that the event was last recorded into. So
-    /// after other code has recorded the event into a capture, do not wait for it through this
-    /// crate before it is recorded outside of one.
+    /// A stream that waits for an event joins the capture that the event was last recorded into. So after other
+    /// code has recorded the event into a capture, wait for it through this crate only once it has been
+    /// recorded outside of a capture.
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
     }

@@ -70,7 +70,7 @@ gpu_test! {
         let mismatch = report.mismatches[0];
         assert_eq!((mismatch.address, mismatch.allocated, mismatch.given), (address, MIB, MIB / 2));
         let text = report.to_string();
-        assert!(text.contains("1 MiB, said to be 512 KiB"), "{text}");
+        assert!(text.contains("1 MiB, freed as 512 KiB"), "{text}");
         assert_eq!(tracking.inner().counters().bytes, counter(0, MIB, MIB), "the recorded size");
 
         // SAFETY: no code uses the address, which is not allocated any more: the adaptor refuses

@@ -30,8 +30,7 @@ use crate::util::{debug_by, lock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Counter {
-    /// The present amount. Negative if, since [`Statistics::push`], more was freed of what had been
-    /// allocated before than was allocated since.
+    /// The present amount. Negative if frees of older blocks exceed the allocations since [`Statistics::push`].
     pub value: i64,
     /// The most at any time, since the counter began or [`Statistics::reset_peaks`].
     pub peak: i64,

@@ -231,11 +231,11 @@ impl fmt::Display for OutstandingReport {
             }
         }
         if self.mismatched > 0 {
-            write!(f, "\nGiven back with a wrong size: {}", self.mismatched)?;
+            write!(f, "\nFreed with a wrong size: {}", self.mismatched)?;
         }
         for SizeMismatch { address, allocated, given } in &self.mismatches {
             let (allocated, given) = (ByteCount(*allocated), ByteCount(*given));
-            write!(f, "\n  {address:#x}: {allocated}, said to be {given}")?;
+            write!(f, "\n  {address:#x}: {allocated}, freed as {given}")?;
         }
         Ok(())
     }

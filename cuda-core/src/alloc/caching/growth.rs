@@ -19,11 +19,11 @@ use crate::types::Resource;
 
 /// A block of `bytes` (already rounded), when the heap has none that the stream may use at once.
 ///
-/// Other streams' memory that turns out to be idle comes first, then new memory: taking more is
-/// better than waiting for another stream. Only when the device or the limit gives no more does the
-/// pool query all pending work, give unused segments back, make this stream wait for others, and at
-/// last block the calling thread. Memory that other threads have in hand meanwhile is no shortage: the
-/// pool waits for these threads.
+/// Other streams' memory that turns out to be idle comes first, then new memory: taking more is better than
+/// waiting for another stream. Only when the device has, or the limit allows, no more memory does the pool
+/// query all pending work, give unused segments back, make this stream wait for others, and at last block the
+/// calling thread. Memory that other threads have in hand meanwhile is no shortage: the pool waits for these
+/// threads.
 pub(super) fn allocate(
     heap: &Heap,
     core: &Arc<StreamCore>,
@@ -106,7 +106,7 @@ impl Request<'_> {
         self.heap.take(self.core, self.bytes)
     }
 
-    /// Tries the sources that wait: for when the device, or the limit, gives no more.
+    /// Tries the sources that wait: for when the device has, or the limit allows, no more memory.
     fn by_waiting(&self) -> Result<Option<TakenRange>> {
         let moving = self.heap.begin_move();
         for other in self.heap.served() {

@@ -59,7 +59,7 @@ pub(super) struct HeapState {
     /// Counters of blocks that no stream cache counts, the totals of dropped stream caches, and the
     /// most that was reserved.
     pub(super) counts: PoolUsage,
-    /// Fences that are needed no more, and dropped after unlocking.
+    /// Fences that are no longer needed, and dropped after unlocking.
     pub(super) spent: Vec<Fences>,
 }
 
@@ -127,7 +127,7 @@ impl Heap {
         });
     }
 
-    /// Runs `f` under the lock. Timelines that are needed no more are dropped after unlocking.
+    /// Runs `f` under the lock. Timelines that are no longer needed are dropped after unlocking.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut HeapState) -> R) -> R {
         let mut state = self.locked();
         let result = f(&mut state);

@@ -31,9 +31,9 @@ use crate::util::{compare_by, debug_by, lock, setting};
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
 /// A freed block is reused on its own stream at once. Another stream reuses it only when the work on it is
-/// known to be complete: a large block from then on, a small one when the device has no more memory. While the device
-/// has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait
-/// for each other, and at last blocks the calling thread.
+/// known to be complete: a large block from then on, a small one when the device has no more memory. While the
+/// device has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait for
+/// each other, and as the last resort blocks the calling thread.
 ///
 /// A pool that a program creates keeps the contexts alive that it was asked for memory in. When the last
 /// reference to it is gone, its memory is freed as soon as the work on it is done: at once if the work

@@ -27,7 +27,7 @@ pub(crate) struct Space {
     pub(crate) free: usize,
     /// Bytes of segments that are not [kept](Fate::Kept), except those still allocated to a user.
     pub(super) lost: usize,
-    /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
+    /// Timelines that are no longer needed. Dropping the last reference to one calls the driver, so
     /// the thread that locks the space drops them after unlocking.
     pub(super) spent: Vec<Arc<Timeline>>,
 }

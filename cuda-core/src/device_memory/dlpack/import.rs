@@ -77,9 +77,9 @@ impl ImportedTensor {
     /// after what is enqueued on it by now.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for null, for a major version above 1, and for a shape that is none;
-    /// [`Error::NotCapturable`] for a stream of [`Graph::capture`](crate::Graph::capture). The tensor then
-    /// stays the caller's.
+    /// [`Error::Invalid`] for null, for a major version above 1, and for an invalid shape (null, or a negative
+    /// length); [`Error::NotCapturable`] for a stream of [`Graph::capture`](crate::Graph::capture). The tensor
+    /// then stays the caller's.
     ///
     /// # Safety
     /// Unless null, `raw` is a live managed tensor as DLPack describes it, which is this value's from
@@ -243,7 +243,8 @@ impl ImportedTensor {
         Error::unless_with(dtype == T::DATA_TYPE, INTO_BUFFER, why)?;
         let kind = device.device_type;
         let is_cuda = [DLDevice::CUDA, DLDevice::CUDA_MANAGED].contains(&kind);
-        let why = || format!("the memory is no CUDA device's, but of DLDeviceType {kind}");
+        let why =
+            || format!("the tensor is in memory of DLDeviceType {kind}, not on a CUDA device");
         Error::unless_with(is_cuda, INTO_BUFFER, why)?;
         let on = self.stream.device().ordinal();
         if device.device_id != on as i32 {

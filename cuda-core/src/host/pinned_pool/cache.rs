@@ -36,7 +36,7 @@ pub(super) struct Cache {
     pub(super) pending: Awaiting<PinnedChunk>,
     /// What is used and reserved; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
-    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
+    /// Fences that are no longer needed. Dropping the last reference to a timeline calls the driver,
     /// so [`Slabs::with`](super::Slabs::with) drops them after unlocking.
     pub(super) spent: Vec<Fences>,
 }

@@ -33,7 +33,7 @@ const MOST_ROUNDS: u32 = 100_000;
 pub(crate) struct Condition {
     pub(crate) handle: u64,
     pub(crate) context: Id,
-    /// Its value at the begin of each launch, unless it keeps the one that it has.
+    /// Its value at the start of each launch, unless it keeps the one that it has.
     pub(crate) initial: Option<u32>,
     value: AtomicU32,
     /// A node depends on it.
