@@ -238,7 +238,7 @@ pub use module::launch::{
 pub use module::work::StreamWork;
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
-    nvrtc,
+    nvrtc, tensor_map,
 };
 pub use process::driver::driver_version;
 pub use process::nvtx;

@@ -59,6 +59,7 @@ mod staged;
 mod staged_large;
 mod stream_pool;
 mod streams;
+mod tensor_maps;
 mod textures;
 mod threads;
 mod traits;

@@ -1,11 +1,12 @@
 //! Kernels with typed parameters, and arguments of a program's own types.
 
+use cuda_core::tensor_map::{TensorMap, TensorTiles};
 use cuda_core::{
     Argument, Condition, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Graph,
     LaunchError, Module, PinnedBuffer, Registered, Result, Stream, kernel, pinned::RegisterFlags,
     pod,
 };
-use cuda_sim::Session;
+use cuda_sim::{Arguments, Region, Session, register_kernel};
 use support::{kernels, simulator};
 
 kernel! {
@@ -259,6 +260,63 @@ const SHADE: &str = "
 
 kernel! {
     fn shade(light: Light, on: bool, others: &[Light], to: &mut [[f32; 2]], n: u32);
+}
+
+const MOVE_ALL: &str = "
+    .version 8.0
+    .target sm_90
+    .visible .entry move_all(.param .align 64 .b8 from[128], .param .align 64 .b8 to[128]) { trap; }";
+
+kernel! {
+    fn move_all(from: TensorMap, to: TensorMap);
+}
+
+/// A launch is ordered with the other uses of the memory that its maps describe, and keeps that memory.
+#[test]
+fn m_tensor_maps_are_ordered_by_their_memory() -> Result<()> {
+    const WORDS: usize = 16 * 16;
+    // A simulated map begins with the address.
+    let address = |launch: &Arguments, index| launch.value::<[u64; 16]>(index)[0];
+    register_kernel(
+        "move_all",
+        move |launch| {
+            let bytes = 4 * WORDS;
+            vec![Region::read(address(launch, 0), bytes), Region::write(address(launch, 1), bytes)]
+        },
+        move |launch, memory| {
+            let from = memory.slice::<u32>(address(launch, 0))?;
+            memory.slice_mut(address(launch, 1), |to: &mut [u32]| to.copy_from_slice(&from))
+        },
+    );
+    run(|stream, _| {
+        let kernel = move_all::load(&Module::from_ptx(stream.context(), MOVE_ALL)?)?;
+        let others = [stream.context().create_stream()?, stream.context().create_stream()?];
+        let tiles = TensorTiles::new([16, 16], [16, 16]);
+        let mut from = stream.alloc_zeroed::<u32>(WORDS)?;
+        let mut to = stream.alloc_zeroed::<u32>(WORDS)?;
+        for value in 1..=2 {
+            others[0].fill(&mut from, value)?;
+            let source = TensorMap::reading(&from, &tiles)?;
+            let mut target = TensorMap::writing(&mut to, &tiles)?;
+            for by_value in [false, true] {
+                let (source, target) = (source.clone(), &mut target);
+                let launch = match by_value {
+                    false => kernel.on(stream, &source, &mut *target),
+                    true => kernel.on(stream, source.clone(), target),
+                };
+                // SAFETY: the kernel copies by its maps, which have as many words.
+                unsafe { launch.block(1).launch() }?;
+            }
+            assert_eq!(others[1].download_vec(&to)?, [value; WORDS]);
+        }
+        // Freed behind the launch.
+        let source = TensorMap::reading(&from, &tiles)?;
+        let target = TensorMap::writing(&mut to, &tiles)?;
+        // SAFETY: as above.
+        unsafe { kernel.on(stream, source, target).block(1).launch() }?;
+        drop((from, to));
+        others[0].alloc_zeroed::<u32>(WORDS).map(drop)
+    })
 }
 
 /// A program says what its kernels do, with structs among their parameters.

@@ -3,6 +3,7 @@
 
 use super::Function;
 use super::launch::argument::Reach;
+use super::tensor_map::TensorMap;
 use crate::error::{Error, LaunchError, Result};
 use crate::memory::{Slice, SliceMut};
 use crate::types::Pod;
@@ -59,6 +60,19 @@ impl<T: Pod> ByValue for T {}
 
 impl ByValue for bool {}
 
+/// A tensor map for a parameter that is declared as `TensorMap`. Sealed.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(message = "`{Self}` cannot be given for a parameter `TensorMap`")]
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait MapsTensor: Sealed {}
+
+impl<V> Sealed for TensorMap<V> {}
+impl<V> MapsTensor for TensorMap<V> {}
+impl<V> Sealed for &TensorMap<V> {}
+impl<V> MapsTensor for &TensorMap<V> {}
+impl<V> Sealed for &mut TensorMap<V> {}
+impl<V> MapsTensor for &mut TensorMap<V> {}
+
 /// Implemented here for views; for what views are made of, beside their use as arguments.
 pub(super) trait Sealed {}
 
@@ -111,6 +125,7 @@ pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Resul
 /// | `Option<&[T]>`, `Option<&mut [T]>` | the same for a pointer that may be null: `Some` view of device memory, or `None`; `bias.as_ref().map(DeviceBuffer::as_view)` of an `Option<DeviceBuffer<T>>` |
 /// | `BoundTexture`, `BoundSurface` | a texture or a surface that is bound |
 /// | `&Condition` | a [condition](crate::Condition) of a graph, which the kernel sets |
+/// | `TensorMap` | a [tensor map](crate::tensor_map::TensorMap), or a reference to one |
 /// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
 ///
 /// The type has the visibility of the declaration, is `Clone` and `Debug`, and has
@@ -246,6 +261,12 @@ macro_rules! __kernel_type {
     ($head:tt [$($done:tt)*] [$arg:ident: &Condition $(, $($rest:tt)*)?]) => {
         $crate::__kernel_type! { $head
             [$($done)* { $arg &'launch $crate::Condition, 8 }] [$($($rest)*)?]
+        }
+    };
+    ($head:tt [$($done:tt)*] [$arg:ident: TensorMap $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
+            [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::MapsTensor>, 128 }]
+            [$($($rest)*)?]
         }
     };
     ($head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {

@@ -27,6 +27,7 @@ mod library;
 mod linker;
 pub mod nvrtc;
 mod occupancy;
+pub mod tensor_map;
 pub(crate) mod work;
 
 pub use function::{Function, FunctionAttribute, FunctionAttributes};

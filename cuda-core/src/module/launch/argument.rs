@@ -27,7 +27,8 @@ use crate::util::InlineVec;
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
 ///   accessed in place; to ask its address costs driver calls. An [`Option`] of a view, or of a reference
 ///   to a buffer, is null for [`None`]. A [`PitchedBuffer`] is the address of its first row.
-/// * Bound textures and surfaces; a [`Condition`] of a graph, by reference.
+/// * Bound textures and surfaces; a [`Condition`] of a graph, by reference; a
+///   [`TensorMap`](crate::tensor_map::TensorMap), also by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
 /// * A type of your own that is passed as one of the above.
@@ -107,7 +108,7 @@ pub trait Argument<'a> {
 #[diagnostic::on_unimplemented(message = "a kernel cannot reach `{Self}`")]
 pub trait DeviceVisible<'a>: sealed::TouchMemory<'a> {}
 
-pub(super) mod sealed {
+pub(in crate::module) mod sealed {
     use super::{Arguments, CUdeviceptr, Touched};
 
     pub trait PushArgument<'a> {
@@ -221,9 +222,16 @@ viewed! {
 
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        let handle = sealed::TouchMemory::touch(self, touched);
+        arguments.push(&handle.to_ne_bytes());
+    }
+}
+
+impl<'a, K: ObjectKind> sealed::TouchMemory<'a> for BoundObject<'a, K> {
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let BoundObject { handle, context, touches, .. } = self;
         touched.object(context, touches);
-        arguments.push(&handle.to_ne_bytes());
+        handle
     }
 }
 
@@ -293,7 +301,7 @@ impl Arguments {
     }
 
     #[inline]
-    fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::module) fn push(&mut self, bytes: &[u8]) {
         let place = ArgumentPlace { unit: self.units.as_slice().len(), size: bytes.len() };
         for chunk in bytes.chunks(UNIT) {
             self.units.push(|| {

@@ -67,8 +67,8 @@ macro_rules! takes {
     };
 }
 
-// `cuLaunchKernel` takes the most.
-takes!(A B C D E F G H I J K);
+// `cuTensorMapEncodeTiled` takes the most.
+takes!(A B C D E F G H I J K L);
 
 /// The type of each function.
 #[allow(non_camel_case_types, reason = "the functions' own names")]
@@ -109,6 +109,7 @@ mod pool;
 mod primary;
 mod semaphore;
 mod stream;
+mod tensor_map;
 mod texture;
 mod value;
 mod virtual_memory;
@@ -170,6 +171,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     semaphore::ENTRIES,
     stream::ENTRIES,
     texture::ENTRIES,
+    tensor_map::ENTRIES,
     value::ENTRIES,
     virtual_memory::ENTRIES,
 ];

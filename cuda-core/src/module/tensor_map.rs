@@ -1,0 +1,383 @@
+//! Tensor maps: how a kernel copies tiles of a tensor between global and shared memory in bulk.
+
+use std::ptr;
+
+use cuda_sys::{CUtensorMap, CUtensorMapDataType, symbol as cu};
+
+use super::launch::argument::{Arguments, Touched, sealed};
+use crate::dlpack::{DLDataType, TensorElement};
+use crate::error::{Error, Result};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
+use crate::process::driver;
+use crate::types::{Pod, bytes_of};
+use crate::util::{debug_by, raw_enum};
+
+raw_enum! {
+    /// In what order shared memory holds the 16-byte units of a tile, so that threads that read a column of it
+    /// use different banks.
+    #[derive(Default)]
+    TensorSwizzle: CUtensorMapSwizzle {
+        /// As global memory has them.
+        #[default]
+        None = CU_TENSOR_MAP_SWIZZLE_NONE,
+        /// Exchanged within 32 bytes.
+        Bytes32 = CU_TENSOR_MAP_SWIZZLE_32B,
+        /// Exchanged within 64 bytes.
+        Bytes64 = CU_TENSOR_MAP_SWIZZLE_64B,
+        /// Exchanged within 128 bytes.
+        Bytes128 = CU_TENSOR_MAP_SWIZZLE_128B,
+    }
+}
+
+raw_enum! {
+    /// How channels follow each other in memory.
+    #[derive(Default)]
+    TensorInterleave: CUtensorMapInterleave {
+        /// As the other dimensions.
+        #[default]
+        None = CU_TENSOR_MAP_INTERLEAVE_NONE,
+        /// In slices of 16 bytes.
+        Bytes16 = CU_TENSOR_MAP_INTERLEAVE_16B,
+        /// In slices of 32 bytes.
+        Bytes32 = CU_TENSOR_MAP_INTERLEAVE_32B,
+    }
+}
+
+raw_enum! {
+    /// How much of global memory an access brings into the L2 cache.
+    #[derive(Default)]
+    TensorPromotion: CUtensorMapL2promotion {
+        /// What it needs.
+        #[default]
+        None = CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        /// 64 bytes.
+        Bytes64 = CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+        /// 128 bytes.
+        Bytes128 = CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        /// 256 bytes.
+        Bytes256 = CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    }
+}
+
+raw_enum! {
+    /// What a tile holds where it lies beyond the tensor.
+    #[derive(Default)]
+    TensorFill: CUtensorMapFloatOOBfill {
+        /// Zeroes.
+        #[default]
+        Zero = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        /// A NaN that multiplications and additions take for zero; for floating-point numbers.
+        Nan = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
+    }
+}
+
+/// What the driver calls elements of this type; [`None`] for complex numbers, which it does not know.
+fn data_type<T: TensorElement>() -> Option<CUtensorMapDataType> {
+    let DLDataType { code, bits, .. } = T::DATA_TYPE;
+    Some(match (code, bits) {
+        (DLDataType::UINT | DLDataType::INT, 8) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        (DLDataType::UINT | DLDataType::INT, 16) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        (DLDataType::UINT, 32) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        (DLDataType::UINT, 64) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        (DLDataType::INT, 32) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        (DLDataType::INT, 64) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_INT64,
+        (DLDataType::FLOAT, 16) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        (DLDataType::FLOAT, 32) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        (DLDataType::FLOAT, 64) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        (DLDataType::BFLOAT, _) => cuda_sys::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        _ => return None,
+    })
+}
+
+/// The shape of a tensor, and of the tiles in which kernels copy it.
+///
+/// Lists have the innermost dimension, whose elements follow each other in memory, first.
+///
+/// ```
+/// use cuda_core::tensor_map::{TensorSwizzle, TensorTiles};
+///
+/// // A matrix of 512 rows and 1000 columns of `f16`, each row padded to 1024 elements.
+/// let tiles = TensorTiles::new([1000, 512], [64, 32])
+///     .with_strides([2 * 1024])
+///     .with_swizzle(TensorSwizzle::Bytes128);
+/// assert_eq!(tiles.tile, [64, 32]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorTiles {
+    /// Elements of the tensor in each dimension.
+    pub shape: Vec<usize>,
+    /// Elements of a tile in each dimension, at most 256.
+    pub tile: Vec<usize>,
+    /// Bytes from one element to the next in each dimension but the innermost: multiples of 16. [`None`] for a
+    /// tensor without gaps.
+    pub strides: Option<Vec<usize>>,
+    /// Elements of the tensor from one element of a tile to the next in each dimension, at most 8: a tile of 8 with
+    /// steps of 2 has 4 elements.
+    pub steps: Vec<usize>,
+    /// How channels follow each other.
+    pub interleave: TensorInterleave,
+    /// The order of a tile in shared memory.
+    pub swizzle: TensorSwizzle,
+    /// What is brought into the L2 cache.
+    pub promotion: TensorPromotion,
+    /// What a tile holds beyond the tensor.
+    pub fill: TensorFill,
+}
+
+impl TensorTiles {
+    /// Tiles of a tensor without gaps, of each of its elements.
+    pub fn new(shape: impl Into<Vec<usize>>, tile: impl Into<Vec<usize>>) -> Self {
+        let shape = shape.into();
+        Self {
+            steps: vec![1; shape.len()],
+            shape,
+            tile: tile.into(),
+            strides: None,
+            interleave: TensorInterleave::default(),
+            swizzle: TensorSwizzle::default(),
+            promotion: TensorPromotion::default(),
+            fill: TensorFill::default(),
+        }
+    }
+
+    /// Sets [`strides`](Self::strides).
+    #[must_use]
+    pub fn with_strides(self, strides: impl Into<Vec<usize>>) -> Self {
+        Self { strides: Some(strides.into()), ..self }
+    }
+
+    /// Sets [`steps`](Self::steps).
+    #[must_use]
+    pub fn with_steps(self, steps: impl Into<Vec<usize>>) -> Self {
+        Self { steps: steps.into(), ..self }
+    }
+
+    /// Sets [`interleave`](Self::interleave).
+    #[must_use]
+    pub fn with_interleave(self, interleave: TensorInterleave) -> Self {
+        Self { interleave, ..self }
+    }
+
+    /// Sets [`swizzle`](Self::swizzle).
+    #[must_use]
+    pub fn with_swizzle(self, swizzle: TensorSwizzle) -> Self {
+        Self { swizzle, ..self }
+    }
+
+    /// Sets [`promotion`](Self::promotion).
+    #[must_use]
+    pub fn with_promotion(self, promotion: TensorPromotion) -> Self {
+        Self { promotion, ..self }
+    }
+
+    /// Sets [`fill`](Self::fill).
+    #[must_use]
+    pub fn with_fill(self, fill: TensorFill) -> Self {
+        Self { fill, ..self }
+    }
+}
+
+/// A map of a tensor in device memory, by which a kernel copies tiles of it between global and shared memory in
+/// bulk (TMA, from compute capability 9.0 on): its parameter is `const __grid_constant__ CUtensorMap`.
+///
+/// An argument of a launch, which reads or writes the tensor's memory like `&buffer` or `&mut buffer`: the
+/// launch is ordered with the memory's other uses, and keeps it. `&map` can be passed to any number of
+/// launches, and so can `&mut map` of a map for writing.
+///
+/// ```no_run
+/// use cuda_core::tensor_map::{TensorMap, TensorTiles};
+///
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("transpose")?;
+/// let from = stream.upload_new(&[1.0f32; 512 * 256])?;
+/// let mut to = stream.alloc::<f32>(256 * 512)?;
+/// let source = TensorMap::reading(&from, &TensorTiles::new([512, 256], [32, 32]))?;
+/// let target = TensorMap::writing(&mut to, &TensorTiles::new([256, 512], [32, 32]))?;
+/// let mut launch = stream.kernel(&function).grid((16, 8)).block(256).arg(&source).arg(target);
+/// // SAFETY: the kernel `transpose(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap)`
+/// // reads by its first parameter and writes by its second.
+/// unsafe { launch.launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias("CUtensorMap", "TMA", "TensorMapDescriptor"))]
+pub struct TensorMap<V> {
+    // INVARIANT: describes elements of `memory` alone.
+    raw: CUtensorMap,
+    memory: V,
+}
+
+/// The driver call, as errors name it.
+const OP: &str = "cuTensorMapEncodeTiled";
+
+impl<'a, T: TensorElement> TensorMap<DeviceSlice<'a, T>> {
+    /// A map of memory that kernels read: `cuTensorMapEncodeTiled`, of CUDA 12.0. No work for the device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for tiles that the hardware does not support, and for a tensor beyond the end of the
+    /// memory; the driver's.
+    #[doc(alias("cuTensorMapEncodeTiled"))]
+    pub fn reading(memory: impl IntoView<DeviceSlice<'a, T>>, tiles: &TensorTiles) -> Result<Self> {
+        let memory = memory.into();
+        Ok(Self { raw: encode(&memory, tiles)?, memory })
+    }
+}
+
+impl<'a, T: TensorElement> TensorMap<DeviceSliceMut<'a, T>> {
+    /// A map of memory that kernels write, and may read: `cuTensorMapEncodeTiled`, of CUDA 12.0. No work for the
+    /// device.
+    ///
+    /// # Errors
+    /// As [`TensorMap::reading`].
+    #[doc(alias("cuTensorMapEncodeTiled"))]
+    pub fn writing(
+        memory: impl IntoView<DeviceSliceMut<'a, T>>,
+        tiles: &TensorTiles,
+    ) -> Result<Self> {
+        let memory = memory.into();
+        Ok(Self { raw: encode(&memory.as_view(), tiles)?, memory })
+    }
+}
+
+impl<V> TensorMap<V> {
+    /// The map as kernels and other libraries take it, valid as long as the memory is.
+    pub fn as_raw(&self) -> &CUtensorMap {
+        &self.raw
+    }
+}
+
+impl<'a, V: sealed::TouchMemory<'a>> sealed::PushArgument<'a> for TensorMap<V> {
+    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        arguments.push(bytes_of(&self.raw.opaque));
+        self.memory.touch(touched);
+    }
+}
+
+impl<'a, T: Pod> sealed::PushArgument<'a> for &TensorMap<DeviceSlice<'a, T>> {
+    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        self.clone().push(arguments, touched);
+    }
+}
+
+impl<'a, T: Pod> sealed::PushArgument<'a> for &'a mut TensorMap<DeviceSliceMut<'_, T>> {
+    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        TensorMap { raw: self.raw, memory: self.memory.reborrow() }.push(arguments, touched);
+    }
+}
+
+debug_by! { [V: std::fmt::Debug] TensorMap<V>: |it| "TensorMap" { memory: it.memory; .. } }
+
+fn encode<T: TensorElement>(
+    memory: &DeviceSlice<'_, T>,
+    tiles: &TensorTiles,
+) -> Result<CUtensorMap> {
+    driver::ensure()?;
+    let address = memory.as_raw();
+    let unknown = || Error::invalid(OP, "tensor maps have no complex numbers");
+    let data_type = data_type::<T>().ok_or_else(unknown)?;
+    let strides = tiles.checked::<T>(address, memory.byte_len())?;
+    // Each fits, since it was checked.
+    let shape: Vec<u64> = tiles.shape.iter().map(|len| *len as u64).collect();
+    let [tile, steps] = [&tiles.tile, &tiles.steps]
+        .map(|list| list.iter().map(|len| *len as u32).collect::<Vec<_>>());
+    // The call needs a context, although it does nothing there.
+    memory.context().ask(OP, CUtensorMap::default(), |raw| {
+        // SAFETY: the call reads as many numbers from each list as the tensor has dimensions, of strides one
+        // less, which is how many they have; it writes one map, to an exclusive borrow. It does not access the
+        // memory.
+        unsafe {
+            cu::cuTensorMapEncodeTiled(
+                raw,
+                data_type,
+                shape.len() as u32,
+                ptr::without_provenance_mut(address as usize),
+                shape.as_ptr(),
+                strides.as_ptr(),
+                tile.as_ptr(),
+                steps.as_ptr(),
+                tiles.interleave.as_raw(),
+                tiles.swizzle.as_raw(),
+                tiles.promotion.as_raw(),
+                tiles.fill.as_raw(),
+            )
+        }
+    })
+}
+
+impl TensorTiles {
+    /// The strides; an error for what the reference of the call excludes, for which the driver's explains nothing.
+    fn checked<T: TensorElement>(&self, address: u64, bytes: usize) -> Result<Vec<u64>> {
+        let Self { shape, tile, steps, interleave, .. } = self;
+        let (rank, size, plain) =
+            (shape.len(), size_of::<T>(), *interleave == TensorInterleave::None);
+        let require = |holds: bool, why: &'static str| Error::unless(holds, OP, why);
+        require((1..=5).contains(&rank), "a tensor has one dimension to five")?;
+        require(plain || rank >= 3, "interleaved channels need three dimensions")?;
+        let alike = tile.len() == rank && steps.len() == rank;
+        require(alike, "shape, tile and steps have the same number of dimensions")?;
+        let unit = if *interleave == TensorInterleave::Bytes32 { 32 } else { 16 };
+        let aligned = address % unit == 0;
+        require(
+            aligned,
+            "the memory begins at a multiple of 16, or 32 if channels are interleaved by 32",
+        )?;
+        let lengths = shape.iter().all(|len| (1..=1 << 32).contains(len));
+        require(lengths, "a dimension has one element to 2^32")?;
+        let tiles = tile.iter().all(|len| (1..=256).contains(len));
+        require(tiles, "a tile has one element to 256 in each dimension")?;
+        let steps = steps.iter().all(|step| (1..=8).contains(step));
+        require(steps, "steps are from 1 to 8")?;
+        let row = tile[0] * size;
+        require(
+            !plain || row % 16 == 0,
+            "the innermost dimension of a tile has a multiple of 16 bytes",
+        )?;
+        let most = match self.swizzle {
+            TensorSwizzle::None => usize::MAX,
+            TensorSwizzle::Bytes32 => 32,
+            TensorSwizzle::Bytes64 => 64,
+            TensorSwizzle::Bytes128 => 128,
+        };
+        require(
+            !plain || row <= most,
+            "the innermost dimension of a tile has at most the bytes of the swizzle",
+        )?;
+        let fits = self.fill == TensorFill::Zero
+            || matches!(T::DATA_TYPE.code, DLDataType::FLOAT | DLDataType::BFLOAT);
+        require(fits, "only floating-point numbers can be NaN")?;
+        let strides = match &self.strides {
+            Some(strides) => strides.iter().map(|stride| *stride as u64).collect(),
+            None => dense(shape, size),
+        };
+        require(
+            strides.len() == rank - 1,
+            "there is a stride for each dimension but the innermost",
+        )?;
+        let multiples = strides.iter().all(|stride| stride % unit == 0 && *stride < 1 << 40);
+        require(
+            multiples,
+            "strides are multiples of 16, or 32 if channels are interleaved by 32, below 2^40",
+        )?;
+        // Below 2^75.
+        let last = shape.iter().skip(1).zip(&strides);
+        let last: u128 = last.map(|(len, stride)| (*len as u128 - 1) * u128::from(*stride)).sum();
+        let end = last + shape[0] as u128 * size as u128;
+        Error::unless_with(end <= bytes as u128, OP, || {
+            format!(
+                "the tensor has {end} bytes from its first to its last element, and the memory {bytes}"
+            )
+        })?;
+        Ok(strides)
+    }
+}
+
+/// The strides of a tensor without gaps.
+fn dense(shape: &[usize], size: usize) -> Vec<u64> {
+    let inner = shape.iter().take(shape.len() - 1);
+    let strides = inner.scan(size as u64, |stride, len| {
+        *stride = stride.saturating_mul(*len as u64);
+        Some(*stride)
+    });
+    strides.collect()
+}
