@@ -109,7 +109,8 @@ impl<H: StableHost> InFlight<H> {
         self.mark.as_ref().filter(|mark| !mark.timeline.has_completed(mark.seq))
     }
 
-    /// Blocks the thread until the copy is done and gives the owner back.
+    /// Blocks the thread until the copy is done and gives the owner back. Waits for all that the stream has by now,
+    /// unless there is a [checkpoint](Stream::checkpoint) after the copy.
     ///
     /// # Errors
     /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.

@@ -213,7 +213,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
-    /// Blocks the thread until no stream uses the buffer any more.
+    /// Blocks the thread until no stream uses the buffer any more; and until all other work is done that these
+    /// streams have by now, unless there is a [checkpoint](crate::Stream::checkpoint) before that.
     ///
     /// # Errors
     /// The driver's errors about the work waited for.
@@ -222,7 +223,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let mut buffer = stream.alloc::<u32>(1000)?;
     /// stream.fill(&mut buffer, 7)?;
-    /// buffer.synchronize()?; // waits for the fill, and for nothing that is enqueued after it
+    /// buffer.synchronize()?; // waits for the fill
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]

@@ -10,6 +10,7 @@ use crate::context::{Context, of_context};
 use crate::error::{ELAPSED, Error, Rejected, Result, WrongContext, asked, check};
 use crate::process::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
+use crate::stream::last_record::LastRecord;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::recording::{GraphTraits, KeptAlive};
 use crate::timeline::{EventFlags, RawEvent};
@@ -19,6 +20,12 @@ use crate::util::debug_by;
 ///
 /// Copies, fills and buffers of this crate need no events: the crate orders them. Events are for
 /// measuring, for blocking a host thread, and for work that other libraries enqueue.
+///
+/// Where the crate has to wait for a stream, it waits for everything that is enqueued there by then. An event that the
+/// program has waited for limits that: after [`synchronize`](Self::synchronize), or a [`query`](Self::query) that
+/// returned true, the host does not wait for what came before the record, and after
+/// [`Stream::wait_event`] nor does that stream. A [checkpoint](Stream::checkpoint) does the same without an event of
+/// the program's own.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Event, EventFlags};
@@ -41,6 +48,7 @@ pub struct Event {
     /// code, another process or a graph may record it.
     held_up: AtomicBool,
     pub(super) captures: EventCapture,
+    pub(super) last: LastRecord,
 }
 
 /// # Recording, waiting, measuring
@@ -68,8 +76,15 @@ impl Event {
         Ok(Self::of(RawEvent::create(context, flags)?, flags, shared))
     }
 
-    pub(super) fn of(raw: RawEvent, flags: EventFlags, held_up: bool) -> Self {
-        Self { raw, flags, held_up: AtomicBool::new(held_up), captures: EventCapture::default() }
+    /// `is_shared`: other code may record it.
+    pub(super) fn of(raw: RawEvent, flags: EventFlags, is_shared: bool) -> Self {
+        Self {
+            raw,
+            flags,
+            held_up: AtomicBool::new(is_shared),
+            captures: EventCapture::default(),
+            last: LastRecord::new(is_shared),
+        }
     }
 
     /// The flags it was created with.
@@ -86,6 +101,7 @@ impl Event {
     /// code has recorded the event into a capture, wait for it through this crate only once it has been
     /// recorded outside of a capture.
     pub fn as_raw(&self) -> CUevent {
+        self.last.share();
         self.raw.as_raw()
     }
 
@@ -141,7 +157,7 @@ impl Event {
         if bound.timeline().is_held_up_now() {
             self.held_up.store(true, Ordering::Release);
         }
-        record(event)
+        self.last.record(bound.timeline(), || record(event))
     }
 
     /// [`Event::record`], but on a stream that is captured, it becomes an operation of the graph, which
@@ -187,6 +203,7 @@ impl Event {
         self.captures.leave();
         // The graph may be launched after anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
+        self.last.share();
         // Kept before the driver knows of it.
         recording.keep_owner(op, self.clone(), GraphTraits::EVENT)?;
         let call = |stream| {
@@ -242,7 +259,9 @@ impl Event {
     /// ```
     #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
-        self.outside_captures("cuEventSynchronize")?.synchronize()
+        let event = self.outside_captures("cuEventSynchronize")?;
+        let wait = || event.synchronize().map(|()| true);
+        self.last.wait(wait, |stream, seq| stream.complete(seq)).map(drop)
     }
 
     /// Whether the recorded point has been reached: `cuEventQuery`. An event that was never
@@ -265,7 +284,8 @@ impl Event {
     /// ```
     #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
-        self.outside_captures("cuEventQuery")?.query()
+        let event = self.outside_captures("cuEventQuery")?;
+        self.last.wait(|| event.query(), |stream, seq| stream.complete(seq))
     }
 
     /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a

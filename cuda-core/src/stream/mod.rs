@@ -26,6 +26,7 @@ mod default;
 
 pub(crate) mod event_ipc;
 mod foreign;
+mod last_record;
 mod pool;
 
 pub use builder::StreamBuilder;

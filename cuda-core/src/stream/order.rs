@@ -9,7 +9,7 @@ use crate::process::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::recording::{GraphTraits, Order};
-use crate::timeline::{Flavor, ready};
+use crate::timeline::{Flavor, Timeline, ready};
 
 /// # Waiting
 impl<K: StreamKind> Stream<K> {
@@ -117,7 +117,14 @@ impl<K: StreamKind> Stream<K> {
             return event.captures.wait(recording, &bound);
         }
         let raw = event.outside_captures(WAIT_EVENT)?;
-        bound.wait_for_event(raw, event.may_come_at_any_time())
+        let wait = || bound.wait_for_event(raw, event.may_come_at_any_time()).map(|()| true);
+        let own = bound.timeline();
+        let note = |stream: &Arc<Timeline>, seq| {
+            if stream.id() != own.id() {
+                own.note_waited(stream, seq);
+            }
+        };
+        event.last.wait(wait, note).map(drop)
     }
 
     /// [`Stream::wait_event`], but on a stream that is captured, it becomes an operation of the graph,
@@ -224,9 +231,9 @@ impl<K: StreamKind> Stream<K> {
     /// Records an event now: other streams can then wait for the work enqueued so far, and not for
     /// later work. No driver call if such an event exists.
     ///
-    /// Without a checkpoint, a stream that has to wait does so for everything enqueued up to that
+    /// Without a checkpoint, a stream or the host, where it has to wait, does so for everything enqueued up to that
     /// moment, which may be too much for pipelines that overlap copies and kernels. Host functions
-    /// make a checkpoint themselves.
+    /// make a checkpoint themselves, and an [event](Event) that is waited for stands for one.
     ///
     /// # Errors
     /// The driver's.

@@ -1,6 +1,6 @@
 //! Calls for ordering: none on one stream, none for a known order, two for a real dependency.
 
-use cuda_core::{Device, PinnedBuffer};
+use cuda_core::{Device, Event, EventFlags, PinnedBuffer};
 
 use super::*;
 
@@ -27,6 +27,78 @@ fn the_first_dependency_of_a_stream_makes_its_event() {
         let mut a = s.alloc::<u32>(16)?;
         let calls = [entered(["cuEventCreate"]), vec![RECORD, WAIT, "cuMemsetD32Async"]].concat();
         driver.expect(calls, || t.fill(&mut a, 1))
+    });
+}
+
+/// The host has waited for the program's own event: nothing else has to show that the copy is done.
+#[test]
+fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        let a = s.alloc_zeroed::<u32>(16)?;
+        let mut b = s.alloc::<u32>(16)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        s.download(&a, &mut host)?;
+        driver.expect([RECORD], || event.record(&s))?;
+        s.fill(&mut b, 1)?; // for the next step
+        driver.expect(relaxed("cuEventSynchronize"), || event.synchronize())?;
+        driver.expect([""; 0], || host.as_slice().map(drop))?;
+        assert!(!s.query()?, "the fill is still pending");
+
+        // Queried.
+        s.download(&a, &mut host)?;
+        event.record(&s)?;
+        s.fill(&mut b, 2)?;
+        while !event.query()? {}
+        driver.expect([""; 0], || host.as_slice().map(drop))?;
+
+        let waits = || [[RECORD].as_slice(), &relaxed("cuEventSynchronize")].concat();
+        // Recorded on another stream meanwhile.
+        s.download(&a, &mut host)?;
+        event.record(&s)?;
+        event.record(&t)?;
+        driver.expect(relaxed("cuEventSynchronize"), || event.synchronize())?;
+        driver.expect(waits(), || host.as_slice().map(drop))?;
+
+        // Other code may have recorded it anywhere.
+        s.download(&a, &mut host)?;
+        event.record(&s)?;
+        let _ = event.as_raw();
+        event.synchronize()?;
+        driver.expect(waits(), || host.as_slice().map(drop))?;
+        Ok(())
+    });
+}
+
+/// A stream that was made to wait for the program's own event waits for nothing else before it.
+#[test]
+fn what_a_stream_has_waited_for_by_an_event_it_does_not_wait_for_again() {
+    Counted::run(|driver| {
+        let (context, up, compute) = two_streams()?;
+        let host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
+        let mut parts = [0; 3].map(|_| up.alloc::<u32>(16));
+        let mut result = compute.alloc::<u32>(16)?;
+        let mut events = Vec::new();
+        for part in &mut parts {
+            up.upload(&host, part.as_mut().expect("memory"))?;
+            let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+            driver.expect([RECORD], || event.record(&up))?;
+            events.push(event);
+        }
+        for (part, event) in parts.iter().zip(&events) {
+            let part = part.as_ref().expect("memory");
+            driver.expect([WAIT], || compute.wait_event(event))?;
+            driver.expect([COPY], || compute.copy(part, &mut result))?;
+        }
+        // The event's last record is another stream's: it shows nothing of this one.
+        let mut part = up.alloc::<u32>(16)?;
+        up.upload(&host, &mut part)?;
+        events[0].record(&up)?;
+        events[0].record(&compute)?;
+        compute.wait_event(&events[0])?;
+        driver.expect([RECORD, WAIT, COPY], || compute.copy(&part, &mut result))?;
+        Ok(())
     });
 }
 
@@ -103,16 +175,16 @@ fn drop_costs_2_more_for_each_foreign_stream() {
 fn waiting_and_checkpoints_cost_nothing_twice() {
     Counted::run(|driver| {
         let (_, s, t) = two_streams()?;
-        driver.expect([], || s.wait_stream(&t))?;
-        driver.expect([], || s.checkpoint())?;
+        driver.expect([""; 0], || s.wait_stream(&t))?;
+        driver.expect([""; 0], || s.checkpoint())?;
         let _a = t.alloc::<u8>(1)?;
         driver.expect([RECORD, WAIT], || s.wait_stream(&t))?;
-        driver.expect([], || s.wait_stream(&t))?;
-        driver.expect([], || s.wait_stream(&s))?;
+        driver.expect([""; 0], || s.wait_stream(&t))?;
+        driver.expect([""; 0], || s.wait_stream(&s))?;
         t.synchronize()?;
         let _b = t.alloc::<u8>(1)?;
         driver.expect([RECORD], || t.checkpoint())?;
-        driver.expect([], || t.checkpoint())?;
+        driver.expect([""; 0], || t.checkpoint())?;
         // The checkpoint serves any later wait.
         driver.expect([WAIT], || s.wait_stream(&t))
     });
@@ -176,25 +248,25 @@ fn the_host_waits_on_one_event() {
         let (context, s, t) = two_streams()?;
         let a = s.alloc_zeroed::<u32>(16)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
-        driver.expect([], || host.as_slice().map(drop))?;
+        driver.expect([""; 0], || host.as_slice().map(drop))?;
         s.download(&a, &mut host)?;
         let wait = [&[RECORD][..], &relaxed("cuEventSynchronize")].concat();
         driver.expect(wait, || host.as_slice().map(|host| assert_eq!(host, [0; 16])))?;
-        driver.expect([], || host.as_slice().map(drop))?;
-        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
-        driver.expect([], || host.as_mut_slice().map(drop))?;
+        driver.expect([""; 0], || host.as_slice().map(drop))?;
+        driver.expect([""; 0], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
+        driver.expect([""; 0], || host.as_mut_slice().map(drop))?;
         // A wait of any kind counts as known afterwards.
         t.wait_stream(&s)?;
         t.download(&a, &mut host)?;
         t.synchronize()?;
-        driver.expect([], || host.as_mut_slice().map(drop))?;
+        driver.expect([""; 0], || host.as_mut_slice().map(drop))?;
         t.download(&a, &mut host)?;
         context.synchronize()?;
-        driver.expect([], || host.as_mut_slice().map(drop))?;
+        driver.expect([""; 0], || host.as_mut_slice().map(drop))?;
         // Nor do readers prevent the host from reading.
         let mut b = s.alloc::<u32>(16)?;
         s.upload(&host, &mut b)?;
-        driver.expect([], || host.as_slice().map(drop))?;
+        driver.expect([""; 0], || host.as_slice().map(drop))?;
         Ok(())
     });
 }
@@ -213,7 +285,7 @@ fn polling_costs_a_query_once_recorded() {
         driver.expect([&[RECORD][..], &query].concat(), || host.try_as_slice().map(pending))?;
         driver.expect(query, || host.try_as_slice().map(pending))?;
         driver.expect(query, || host.try_as_slice().map(|host| assert!(host.is_some())))?;
-        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))
+        driver.expect([""; 0], || host.try_as_slice().map(|host| assert!(host.is_some())))
     });
 }
 
