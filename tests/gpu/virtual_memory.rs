@@ -7,7 +7,7 @@ use cuda_core::{
     interop::ShareableHandle,
     virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
 };
-use support::{block_on, gpu_test, pattern, refusal, report, stall};
+use support::{block_on, gpu_test, kernels, pattern, refusal, report, stall};
 
 use crate::forms::{Down, Up, same};
 
@@ -345,6 +345,18 @@ gpu_test! {
         let mut copy = remote.alloc::<u8>(300)?;
         remote.copy(buffer.slice(step - 100..step + 200)?, &mut copy)?;
         same(&fetch(&remote, copy.as_view())?, &bytes, "at the peer");
+        // A kernel that would write what its device may only read is refused; one that reads is not.
+        buffer.set_access(peer, PeerAccess::Read)?;
+        let copy_words = kernels::get(remote.context(), "copy_words")?;
+        let mut words = remote.alloc_zeroed::<u32>(4)?;
+        let mut far = buffer.slice_mut(..16)?.cast::<u32>()?;
+        // SAFETY: four elements of each.
+        let read = unsafe { remote.kernel(&copy_words).elements(4).arg(&mut words).arg(&far).arg(4u32).launch() };
+        read?;
+        // SAFETY: as above.
+        let written = unsafe { remote.kernel(&copy_words).elements(4).arg(&mut far).arg(&words).arg(4u32).launch() };
+        assert!(matches!(written, Err(Error::WrongDevice(_))), "{written:?}");
+        remote.synchronize()?;
         buffer.set_access(peer, PeerAccess::None)?;
         assert_eq!(buffer.access(peer)?, PeerAccess::None);
         buffer.grow_to(3 * step)?;

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::process::FailedRelease;
 use crate::timeline::StreamCore;
+use crate::timeline::ledger::Access;
 
 /// What keeps a block of device memory allocated.
 pub(crate) enum DeviceBacking {
@@ -60,7 +61,7 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
 
     /// Whether kernels of the device reach the memory. Asked only of memory that does not belong to one
     /// context; true if the owner does not know.
-    fn is_open_to(&self, _device: Device) -> bool {
+    fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         true
     }
 

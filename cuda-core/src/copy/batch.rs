@@ -12,7 +12,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceM
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
-use crate::timeline::recording::CopyEnd;
+use crate::timeline::recording::{CopiesBetween, CopyEnd, Notes};
 use crate::types::Pod;
 use crate::util::debug_by;
 
@@ -199,9 +199,13 @@ impl<K: StreamKind> Stream<K> {
             true => Some(core.context().enter_briefly()?),
             false => enter_if_captured(&stream)?,
         };
-        let cross =
-            |copy: &&BatchCopy<'_>| cross(copy.copy.op(), &stream, copy.devices, || copy.ends);
-        let _crossings = apart.iter().map(cross).collect::<Result<Vec<_>>>()?;
+        let _crossings: Vec<_> = apart.iter().map(|copy| cross(copy.devices)).collect();
+        let captured = |copy: &&BatchCopy<'_>| {
+            let ends = copy.ends.filter(|_| core.timeline().recording().is_some());
+            ends.map(|ends| CopiesBetween::captured(copy.copy.op(), core.context(), ends))
+        };
+        let copies = apart.iter().filter_map(captured).collect::<Result<Vec<_>>>()?;
+        let notes = || Notes::of_copies(copies);
         let called = Cell::new(op);
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
@@ -217,7 +221,7 @@ impl<K: StreamKind> Stream<K> {
             }
             singly(together.iter().chain(&apart), stream, &called)
         };
-        let (_, enqueued) = stream.submit_copy(op, &mut touches, call);
+        let (_, enqueued) = stream.submit_copy_noted(op, &mut touches, notes, call);
         enqueued.map_err(|error| match error {
             Error::Driver { op: of, code } if of == op => Error::Driver { op: called.get(), code },
             other => other,

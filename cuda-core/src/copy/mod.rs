@@ -19,11 +19,11 @@ pub(crate) mod shape;
 pub(crate) mod side;
 pub(crate) mod trim;
 
-use crate::context::{Crossing, Entered, crossing};
+use crate::context::{Context, Crossing, Entered, crossing};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, Memory, Slice, SliceMut, same_len};
-use crate::timeline::recording::{CopiesBetween, CopyEnd};
+use crate::timeline::recording::{CopiesBetween, CopyEnd, Notes};
 use crate::timeline::{Bound, StreamCore};
 use crate::types::Pod;
 
@@ -77,13 +77,20 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
         return Ok(());
     }
     let stream = core.bind_work(op)?;
-    let _crossing = cross(op, &stream, [near, far], || ends(&source, &view))?;
-    let _entered = enter_if_captured(&stream)?;
+    let crossing = cross([near, far]);
+    let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), || ends(&source, &view))?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
     // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
     // both contexts alive.
-    stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
+    let call = move |stream| unsafe { copy.enqueue(stream) };
+    stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
+}
+
+/// What a capture notes of a copy.
+#[cold]
+fn notes(captured: &mut Option<CapturedCopy>) -> Notes {
+    Notes::of_copies(captured.as_mut().and_then(|it| it.copies.take()))
 }
 
 /// The ends of a copy between two devices.
@@ -95,26 +102,52 @@ pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
     Some([(source.owner()?, source.confined()), (destination.owner()?, destination.confined())])
 }
 
-/// The crossing to hold while a copy is enqueued, if its ends are on two devices. A capture notes it.
-///
-/// # Errors
-/// In a capture, those of [`CopiesBetween::captured`].
+/// The crossing to hold while a copy is enqueued, if its ends are on two devices.
 #[inline]
-fn cross<'a>(
-    op: &'static str,
-    stream: &Bound<'_>,
-    devices: [Option<Device>; 2],
-    ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
-) -> Result<Option<Crossing>> {
-    let crossing = match devices {
-        [Some(near), Some(far)] if near != far => crossing(near, far),
-        _ => return Ok(None),
-    };
-    if let (Some(recording), Some(ends)) = (stream.timeline().recording(), ends()) {
-        let copies = CopiesBetween::captured(op, stream.core().context(), ends)?;
-        recording.note_copies(copies);
+fn cross(devices: [Option<Device>; 2]) -> Option<Crossing> {
+    match devices {
+        [Some(near), Some(far)] if near != far => Some(crossing(near, far)),
+        _ => None,
     }
-    Ok(Some(crossing))
+}
+
+/// What the capture of a copy needs.
+struct CapturedCopy {
+    /// The stream's context, to be current while it is captured: the driver looks at the access of the current
+    /// context's device, and cannot instantiate some copies that were captured without one.
+    _entered: Entered,
+    /// What the graph notes of a copy between devices.
+    copies: Option<CopiesBetween>,
+}
+
+impl CapturedCopy {
+    /// [`None`] if the stream is not captured. To be called while the copy [crosses](cross).
+    ///
+    /// # Errors
+    /// Those of [`CopiesBetween::captured`].
+    #[inline]
+    fn of<'a>(
+        op: &'static str,
+        stream: &Bound<'_>,
+        crosses: bool,
+        ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
+    ) -> Result<Option<Self>> {
+        if stream.timeline().recording().is_none() {
+            return Ok(None);
+        }
+        let ends = if crosses { ends() } else { None };
+        Self::of_captured(op, stream.core().context(), ends).map(Some)
+    }
+
+    #[cold]
+    fn of_captured(
+        op: &'static str,
+        context: &Context,
+        ends: Option<[CopyEnd<'_>; 2]>,
+    ) -> Result<Self> {
+        let copies = ends.map(|ends| CopiesBetween::captured(op, context, ends)).transpose()?;
+        Ok(Self { _entered: context.enter_briefly()?, copies })
+    }
 }
 
 /// The stream's context, to be current while a copy is captured: the driver looks at the access of the

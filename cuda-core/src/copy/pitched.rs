@@ -8,7 +8,7 @@ use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, symbol as cu};
 use crate::alloc::PitchedBuffer;
 use crate::context::Context;
 use crate::copy::{
-    CopySide, Geometry, Shape, at_one_end, cross, ends, enter_if_captured, same_extent,
+    CapturedCopy, CopySide, Geometry, Shape, at_one_end, cross, ends, notes, same_extent,
 };
 use crate::error::Result;
 use crate::memory::{Buffer, DeviceMemory, Memory, Slice, SliceMut};
@@ -222,8 +222,9 @@ impl<K: StreamKind> Stream<K> {
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
         let stream = core.bind_work(op)?;
-        let _crossing = cross(op, &stream, [near, far], || ends(&source.bytes, &view))?;
-        let _entered = enter_if_captured(&stream)?;
+        let crossing = cross([near, far]);
+        let ends = || ends(&source.bytes, &view);
+        let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         // What these two descriptions have in common.
         macro_rules! described {
@@ -268,7 +269,7 @@ impl<K: StreamKind> Stream<K> {
             // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
-        stream.submit_copy(op, &mut touches, call).1
+        stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
     }
 }
 

@@ -134,8 +134,8 @@ impl memory::Located for DeviceMemory {
     }
 
     #[cold]
-    fn is_closed_to(block: &Block<Self>, device: Device) -> bool {
-        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if !owner.is_open_to(device))
+    fn is_closed_to(block: &Block<Self>, device: Device, access: Access) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if !owner.is_open_to(device, access))
     }
 }
 

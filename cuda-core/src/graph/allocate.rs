@@ -5,10 +5,12 @@ use cuda_sys::CUdeviceptr;
 use super::GraphBuilder;
 use super::capture::bind_captured;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{ALIGNMENT, Block, Buffer, DeviceBuffer, NOWHERE, Storage, byte_len};
 use crate::process::FailedRelease;
 use crate::stream::Stream;
+use crate::timeline::ledger::Access;
 use crate::timeline::ledger::Ledger;
 use crate::types::Pod;
 
@@ -22,6 +24,12 @@ impl MemoryOwner for OfGraph {
 
     fn is_freed_by_work(&self) -> bool {
         true
+    }
+
+    /// Asked of other devices alone. The driver opens it to those that its pool was open to when the allocation was
+    /// captured, which is not known here.
+    fn is_open_to(&self, _device: Device, _access: Access) -> bool {
+        false
     }
 }
 

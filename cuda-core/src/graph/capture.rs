@@ -215,7 +215,7 @@ impl Capture {
             let context = stream.context();
             // Primary contexts live as long as the process.
             if !context.is_primary() {
-                recording.keep_once(context.as_raw().addr(), || context.clone());
+                recording.keep_once(context.as_raw().addr(), || Arc::new(context.clone()));
             }
         }
         Ok(Self { streams, recording, ended: true })

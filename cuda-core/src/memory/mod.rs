@@ -120,7 +120,7 @@ pub(crate) trait Located: MemoryKind {
 
     /// Whether the memory is confined to no device or context, but its owner knows that kernels of the device do
     /// not reach it.
-    fn is_closed_to(_block: &Block<Self>, _device: Device) -> bool {
+    fn is_closed_to(_block: &Block<Self>, _device: Device, _access: Access) -> bool {
         false
     }
 }

@@ -14,7 +14,7 @@ use super::reduction::RawReduction;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
-use crate::timeline::recording::{CapturedPart, GraphTraits, Recording};
+use crate::timeline::recording::{CapturedPart, GraphTraits, Notes, Recording};
 use crate::timeline::{Bound, StreamCore};
 use crate::util::{InlineVec, lock_all};
 
@@ -233,53 +233,64 @@ pub(super) fn grouped(nccl: &Nccl, calls: impl FnOnce() -> c_int) -> c_int {
     if is_refusal(called) { called } else { ended }
 }
 
-/// Refuses a stream that nothing can be enqueued on, and keeps the communicator for a capture.
-#[inline]
-fn bind<'a>(
-    op: &'static str,
-    joined: &Arc<Joined>,
-    core: &'a Arc<StreamCore>,
-) -> Result<Bound<'a>> {
+/// Refuses a stream that nothing can be enqueued on.
+// A call would pass the result through memory.
+#[inline(always)]
+fn bind<'a>(op: &'static str, core: &'a Arc<StreamCore>) -> Result<Bound<'a>> {
     let bound = core.bind_work(op)?;
     if bound.entered().is_some() {
         let reason = "NCCL works on threads of its own, for which a default stream may be another";
         return Err(Error::invalid(op, reason));
     }
-    if let Some(recording) = bound.timeline().recording() {
-        // Before NCCL knows of the graph.
-        recording.keep_once(Arc::as_ptr(joined).addr(), || joined.clone());
-        recording.note_trait(GraphTraits::RANKS);
-    }
     Ok(bound)
 }
 
-/// Enqueues one operation.
+/// What a capture notes of an operation: it keeps the communicator.
+#[cold]
+fn notes(joined: &Arc<Joined>) -> Notes {
+    Notes::of(GraphTraits::RANKS).keep_once(Arc::as_ptr(joined).addr(), Arc::new(joined.clone()))
+}
+
+/// Refuses an operation without elements, of which there are no calls, as any other.
+#[cold]
+pub(super) fn enqueue_nothing(
+    op: &'static str,
+    joined: &Joined,
+    core: &Arc<StreamCore>,
+) -> Result<()> {
+    bind(op, core)?;
+    joined.hold(op).map(drop)
+}
+
+/// Enqueues one operation, which has elements.
 #[inline]
 pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
     let Call { joined, core, shape, from, to, mut used, .. } = call;
     let op = shape.operation.op();
-    if shape.count == 0 {
-        return core.ensure();
-    }
-    let bound = bind(op, joined, core)?;
+    let bound = bind(op, core)?;
     let mut scope = NcclScope::enter(&joined.context)?;
     let mut held = joined.hold(op)?;
     // Closures that capture values let the compiler see which operation it is.
     let (bound, held) = (&bound, &mut held);
-    let (_, result) = bound.order(op, used.touches_mut(), move || {
-        bound.enqueue_by(move |stream| {
-            let raw = held.raw();
-            // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
-            // are made when the call is no longer in progress; `bound` keeps the stream alive. Of a
-            // call that may go on after it has failed, `Ending` keeps both.
-            let issue = move || unsafe { issue(joined, shape, (from, to), raw, stream) };
-            let code = match shape.operation {
-                Operation::AllToAll => grouped(joined.nccl, issue),
-                _ => issue(),
-            };
-            held.finish(op, code)
-        })
-    });
+    let (_, result) = bound.order(
+        op,
+        used.touches_mut(),
+        || notes(joined),
+        move || {
+            bound.enqueue_by(move |stream| {
+                let raw = held.raw();
+                // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
+                // are made when the call is no longer in progress; `bound` keeps the stream alive. Of a
+                // call that may go on after it has failed, `Ending` keeps both.
+                let issue = move || unsafe { issue(joined, shape, (from, to), raw, stream) };
+                let code = match shape.operation {
+                    Operation::AllToAll => grouped(joined.nccl, issue),
+                    _ => issue(),
+                };
+                held.finish(op, code)
+            })
+        },
+    );
     let timeline = core.timeline();
     // Perhaps also if the call has failed.
     if timeline.recording().is_none() {
@@ -302,7 +313,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     };
     let (first, mut together, mut quiet) = (core.timeline(), true, true);
     for call in calls.iter() {
-        let bound = bind(call.op(), call.joined, call.core)?;
+        let bound = bind(call.op(), call.core)?;
         let timeline = bound.timeline();
         together &= timeline.is_captured_with(first);
         quiet = quiet && call.used.touches().iter().all(|touch| touch.is_quiet(timeline));
@@ -364,7 +375,8 @@ fn capture_together(
         }
         parts[at].touches.extend(call.used.touches().iter().map(Touch::as_shared));
     }
-    recording.record_together(GROUP, &parts, || {
+    let notes = calls.iter().map(|call| notes(call.joined)).collect();
+    recording.record_together(GROUP, &parts, notes, || {
         parts.iter().try_for_each(|part| part.bound.prepare())?;
         issue_together(calls, all)
     })

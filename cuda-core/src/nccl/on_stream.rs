@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use super::call::{Call, CallShape, Calls, Operation, Used, enqueue};
+use super::call::{Call, CallShape, Calls, Operation, Used, enqueue, enqueue_nothing};
 use super::communicator::Communicator;
 use super::element::Element;
 use super::joined::Joined;
@@ -486,13 +486,13 @@ impl<'g, 'a> OnStream<'g, 'a> {
         registered: [Option<bool>; 2],
     ) -> Result<()> {
         let Self { joined, core, group } = self;
+        if count == 0 {
+            return enqueue_nothing(operation.op(), joined, core);
+        }
         let shape = CallShape { operation, count, element: (T::TYPE, size_of::<T>()) };
         let call = || Call { joined, core, shape, from, to, used, registered };
-        match group {
-            None => return enqueue(call()),
-            Some(_) if count == 0 => {}
-            Some(group) => group.push(call),
-        }
+        let Some(group) = group else { return enqueue(call()) };
+        group.push(call);
         Ok(())
     }
 }

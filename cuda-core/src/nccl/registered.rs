@@ -19,6 +19,7 @@ use crate::device::Device;
 use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::memory::{Buffer, DeviceMemory, Storage};
 use crate::process::{FailedRelease, Handle, deferred, driver};
+use crate::timeline::ledger::Access;
 use crate::types::Pod;
 
 /// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
@@ -66,8 +67,8 @@ impl MemoryOwner for RegisteredOwner {
         self.owner.is_visible_to_the_host()
     }
 
-    fn is_open_to(&self, device: Device) -> bool {
-        self.owner.is_open_to(device)
+    fn is_open_to(&self, device: Device, access: Access) -> bool {
+        self.owner.is_open_to(device, access)
     }
 
     fn is_in_the_context(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::timeline::recording::{GraphTraits, KeptAlive};
+use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Bound, Mark, StreamCore};
 use crate::util::debug_by;
 
@@ -158,14 +158,11 @@ impl<T: StreamValue> Signal<T> {
         op: &'static str,
         core: &'s StreamCore,
     ) -> Result<(Bound<'s>, Option<Touch<'_>>)> {
-        let Some(recording) = core.timeline().recording() else {
+        if core.timeline().recording().is_none() {
             let touch = Touch::shared(&self.word.ledger, WHOLE, Access::Read, InGraphs::Kept);
             return Ok((core.bind(op)?, Some(touch)));
-        };
-        let bound = core.bind_work(op)?;
-        // Kept before the driver knows of it.
-        recording.keep_owner(op, self.word.clone(), GraphTraits::EVENT)?;
-        Ok((bound, None))
+        }
+        Ok((core.bind_work(op)?, None))
     }
 }
 
@@ -203,7 +200,15 @@ impl<K: StreamKind> Stream<K> {
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
         // stays the signal's until the mark that is made of this has completed, or the last launch of the
         // graph has.
-        unsafe { value::write(&stream, signal.as_raw(), value, touch.as_mut_slice()) }
+        unsafe {
+            value::write(
+                &stream,
+                signal.as_raw(),
+                value,
+                touch.as_mut_slice(),
+                Some(signal.word.clone()),
+            )
+        }
     }
 
     /// Makes work enqueued from now on wait until the signal has a value:
@@ -240,7 +245,15 @@ impl<K: StreamKind> Stream<K> {
         // SAFETY: pinned memory is at the same address for every device; the word is aligned to 64
         // bytes and stays the signal's until the mark that is made of this wait has completed, or the last
         // launch of the graph has.
-        unsafe { value::wait(&stream, signal.as_raw(), until, touch.as_mut_slice()) }
+        unsafe {
+            value::wait(
+                &stream,
+                signal.as_raw(),
+                until,
+                touch.as_mut_slice(),
+                Some(signal.word.clone()),
+            )
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use std::sync::Arc;
+
 use cuda_sys::CUdeviceptr;
 
 use crate::alloc::DeviceBacking;
@@ -11,7 +13,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::GraphTraits;
+use crate::timeline::recording::{GraphTraits, KeptAlive, Notes};
 use crate::types::Pod;
 use crate::util::{Tree, lock};
 
@@ -190,7 +192,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this write, or the last launch of a graph with it, has completed.
-        unsafe { write(&stream, address, value, &mut [destination.write()]) }
+        unsafe { write(&stream, address, value, &mut [destination.write()], None) }
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -238,7 +240,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait, or the last launch of a graph with it, has completed.
-        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()]) }
+        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()], None) }
     }
 }
 
@@ -254,7 +256,13 @@ fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> 
     Error::unless(is_served, op, why)
 }
 
-/// Enqueues the write of a value.
+/// What a capture notes of an operation on a value.
+fn notes(traits: GraphTraits, owner: Option<Arc<dyn KeptAlive>>) -> Notes {
+    let notes = Notes::of_barrier(traits);
+    owner.into_iter().fold(notes, Notes::keep)
+}
+
+/// Enqueues the write of a value, whose owner a capture keeps.
 ///
 /// # Safety
 /// `address` is of a value of type `T`, aligned to its size, that the stream's device reaches until
@@ -265,11 +273,12 @@ pub(super) unsafe fn write<T: StreamValue>(
     address: CUdeviceptr,
     value: T,
     touches: &mut [Touch<'_>],
+    owner: Option<Arc<dyn KeptAlive>>,
 ) -> Result<()> {
     require::<T>(stream.core().device(), None)?;
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.write(stream, address) };
-    stream.submit_barrier(T::WRITE, touches, GraphTraits::EVENT, call).1
+    stream.submit_noted(T::WRITE, touches, || notes(GraphTraits::EVENT, owner), call).1
 }
 
 /// Enqueues the wait for a value, after a checkpoint.
@@ -281,6 +290,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     address: CUdeviceptr,
     until: WaitValue<T>,
     touches: &mut [Touch<'_>],
+    owner: Option<Arc<dyn KeptAlive>>,
 ) -> Result<()> {
     require(stream.core().device(), Some(until))?;
     let (condition, value) = match until {
@@ -293,7 +303,8 @@ pub(super) unsafe fn wait<T: StreamValue>(
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
     // Captured, it holds up each launch of the graph, which makes the checkpoint.
     let is_late = stream.timeline().recording().is_none();
-    let submit = || stream.submit_barrier(T::WAIT, touches, GraphTraits::MAY_TAKE_LONG, call);
+    let notes = || notes(GraphTraits::MAY_TAKE_LONG, owner);
+    let submit = || stream.submit_noted(T::WAIT, touches, notes, call);
     stream.late_if(is_late, submit)?.1
 }
 

@@ -12,7 +12,7 @@ use crate::process::{Contained, contain, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::GraphTraits;
+use crate::timeline::recording::{GraphTraits, Notes};
 use crate::types::Resource;
 use crate::util::lock;
 
@@ -138,18 +138,18 @@ impl<K: StreamKind> Stream<K> {
         touches: &mut [Touch<'_>],
     ) -> Result<()> {
         let op = "cuLaunchHostFunc";
-        let Some(recording) = self.core().timeline().recording() else {
+        if self.core().timeline().recording().is_none() {
             return self.launch_host_func_with(f, touches);
-        };
-        let bound = self.core().bind_work(op)?;
+        }
+        // Dropped last here, if the operation is refused.
         let function = Arc::new(SharedFunction::new(f));
+        let bound = self.core().bind_work(op)?;
         let data = Arc::as_ptr(&function).cast_mut();
-        // Kept before the driver knows of it.
-        recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
+        let notes = Notes::of(GraphTraits::MAY_TAKE_LONG).keep(function.clone());
         // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
         // keep the function until their last launch has completed.
         let call = |stream| unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) };
-        bound.submit(op, touches, call).1
+        bound.submit_noted(op, touches, || notes, call).1
     }
 }
 

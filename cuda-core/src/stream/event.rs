@@ -12,7 +12,7 @@ use crate::process::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::last_record::LastRecord;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::recording::{GraphTraits, KeptAlive};
+use crate::timeline::recording::{GraphTraits, KeptAlive, Notes};
 use crate::timeline::{EventFlags, RawEvent};
 use crate::util::debug_by;
 
@@ -200,19 +200,19 @@ impl Event {
             return Err(WrongContext { op, what: "the event".into() }.into());
         }
         let bound = stream.core().bind_work(op)?;
+        recording.require_can_hold(op, GraphTraits::EVENT)?;
+        let notes = Notes::of(GraphTraits::EVENT).keep(self.clone());
         self.captures.leave();
         // The graph may be launched after anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
         self.last.share();
-        // Kept before the driver knows of it.
-        recording.keep_owner(op, self.clone(), GraphTraits::EVENT)?;
         let call = |stream| {
             let flags = CU_EVENT_RECORD_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event,
             // which is of the stream's context, until their last launch has completed.
             unsafe { cu::cuEventRecordWithFlags(event, stream, flags) }
         };
-        bound.submit(op, &mut [], call).1
+        bound.submit_noted(op, &mut [], || notes, call).1
     }
 
     /// Whether the event may take any time, as far as this crate knows.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, WAIT_EVENT};
 use crate::process::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::recording::{GraphTraits, Order};
+use crate::timeline::recording::{GraphTraits, Notes, Order};
 use crate::timeline::{Flavor, Timeline, ready};
 
 /// # Waiting
@@ -159,20 +159,19 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuGraphAddEventWaitNode", "cudaGraphAddEventWaitNode"))]
     pub fn wait_event_each(&self, event: &Arc<Event>) -> Result<()> {
         let op = "cuStreamWaitEvent";
-        let Some(recording) = self.core.timeline().recording() else {
+        if self.core.timeline().recording().is_none() {
             return self.wait_event(event);
-        };
+        }
         let raw = event.live()?.as_raw();
         let bound = self.core.bind_work(op)?;
-        // Kept before the driver knows of it.
-        recording.keep_owner(op, event.clone(), GraphTraits::MAY_TAKE_LONG)?;
+        let notes = Notes::of(GraphTraits::MAY_TAKE_LONG).keep(event.clone());
         let call = |stream| {
             let flags = CU_EVENT_WAIT_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event
             // until their last launch has completed. It may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, raw, flags) }
         };
-        bound.submit(op, &mut [], call).1
+        bound.submit_noted(op, &mut [], || notes, call).1
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call

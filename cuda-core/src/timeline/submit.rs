@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, NO_FENCES, Touch, Use};
-use crate::timeline::recording::{CapturedAlone, GraphTraits};
+use crate::timeline::recording::{CapturedAlone, Notes};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -22,24 +22,19 @@ impl Bound<'_> {
         touches: &mut [Touch<'_>],
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        self.order(op, touches, || self.enqueue(op, call))
+        self.submit_noted(op, touches, Notes::default, call)
     }
 
-    /// [`Bound::submit`] of what all later work of the stream depends on, whatever memory that uses. In a
-    /// capture it is a barrier with these traits.
-    pub(crate) fn submit_barrier(
+    /// [`Bound::submit`] with what a capture notes.
+    #[inline]
+    pub(crate) fn submit_noted(
         &self,
         op: &'static str,
         touches: &mut [Touch<'_>],
-        traits: GraphTraits,
+        notes: impl FnOnce() -> Notes,
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        let Some(recording) = self.timeline().recording() else {
-            return self.submit(op, touches, call);
-        };
-        let mut all = GraphTraits::BARRIER;
-        all.add(traits);
-        recording.record(op, self, touches, all, || self.enqueue(op, call))
+        self.order(op, touches, notes, || self.enqueue(op, call))
     }
 
     /// [`Bound::submit`] for operations that may be done twice with the same result; see
@@ -51,20 +46,33 @@ impl Bound<'_> {
         touches: &mut [Touch<'_>],
         call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        self.order(op, touches, || self.enqueue_copy(op, call))
+        self.submit_copy_noted(op, touches, Notes::default, call)
     }
 
-    /// [`Bound::submit`] by `enqueue`, which returns the point of what it has enqueued.
+    /// [`Bound::submit_copy`] with what a capture notes.
+    #[inline]
+    pub(crate) fn submit_copy_noted(
+        &self,
+        op: &'static str,
+        touches: &mut [Touch<'_>],
+        notes: impl FnOnce() -> Notes,
+        call: impl FnMut(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        self.order(op, touches, notes, || self.enqueue_copy(op, call))
+    }
+
+    /// [`Bound::submit_noted`] by `enqueue`, which returns the point of what it has enqueued.
     #[inline]
     pub(crate) fn order(
         &self,
         op: &'static str,
         touches: &mut [Touch<'_>],
+        notes: impl FnOnce() -> Notes,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let timeline = self.timeline();
         if let Some(recording) = timeline.recording() {
-            return recording.record(op, self, touches, GraphTraits::default(), enqueue);
+            return recording.record(op, self, touches, notes(), enqueue);
         }
         let waited_for;
         let mut fences = &NO_FENCES;

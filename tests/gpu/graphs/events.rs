@@ -141,3 +141,25 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_refused_record_each_leaves_the_event_as_it_was() -> Result<()> {
+        let context = context()?;
+        let event = event(&context, EventFlags::DISABLE_TIMING)?;
+        let (mut x, mut y) = (context.alloc::<u32>(4)?, context.alloc::<u32>(4)?);
+        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            one.fill(&mut y, 1)?;
+            event.record(one)?;
+            Condition::new(one, 1)?.if_then(one, |body| {
+                not_captured(event.record_each(body), "cuEventRecordWithFlags");
+                body.fill(&mut x, 1)
+            })?;
+            // Still that of the capture.
+            two.wait_event(&event)
+        })?;
+        not_captured(event.query(), "cuEventQuery");
+        drop(graph);
+        Ok(())
+    }
+}

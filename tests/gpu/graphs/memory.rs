@@ -254,13 +254,23 @@ gpu_test! {
     fn l_memory_of_a_graph_is_refused_to_kernels_of_another_device() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
         let function = kernels::get(&contexts[1], "add_one")?;
+        let has_peer = Device::get(1)?.can_access_peer(Device::get(0)?)?;
         let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
             let mut scratch = here.alloc_in_graph::<u32>(LEN)?;
             here.fill(&mut scratch, 1)?;
             let refused = add_one(there, &function, &mut scratch);
             assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
+            // CUDA opens the memory to devices that had access when the allocation was captured, and to no others.
+            if has_peer {
+                contexts[1].enable_peer_access(&contexts[0])?;
+                let refused = add_one(there, &function, &mut scratch);
+                assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
+            }
             Ok(())
         })?;
+        if has_peer {
+            contexts[1].disable_peer_access(&contexts[0])?;
+        }
         graph.instantiate()?.launch(&contexts[0].create_stream()?)
     }
 }

@@ -2,7 +2,7 @@
 
 use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
 use cuda_core::virtual_memory::VirtualBuffer;
-use cuda_core::{Context, ContextFlags, Error, NcclError, Result};
+use cuda_core::{Context, ContextFlags, Error, Graph, NcclError, Result};
 use support::{gpu_test, refusal};
 
 use super::{apart, buffers, devices, values};
@@ -210,6 +210,41 @@ gpu_test! {
         aborted(pair[0].finalize());
         aborted(pair[0].split(None, 0).map(drop));
         aborted(pair[0].shrink_after_loss(&[1]).map(drop));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_an_operation_that_is_refused_leaves_nothing_in_the_graph() -> Result<()> {
+        let (contexts, streams) = devices(1)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sum = streams[0].alloc_zeroed::<u32>(4)?;
+        ranks.abort()?;
+        let graph = Graph::capture(&contexts[0], |captured| {
+            let refused = ranks.on([captured])?.all_reduce_in_place([&mut sum], Reduction::Sum);
+            assert!(matches!(refused, Err(Error::Nccl(_))), "{refused:?}");
+            captured.fill(&mut sum, 7)
+        })?;
+        graph.instantiate()?.launch(&streams[0])?;
+        assert_eq!(streams[0].download_vec(&sum)?, [7; 4]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_operations_without_elements_are_refused_alike() -> Result<()> {
+        let (contexts, streams) = devices(1)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut nothing = streams[0].alloc_zeroed::<u32>(0)?;
+        ranks.on(&streams)?.all_reduce_in_place([&mut nothing], Reduction::Sum)?;
+        let default = contexts[0].default_stream()?;
+        let refused = ranks.on([&default])?.all_reduce_in_place([&mut nothing], Reduction::Sum);
+        assert!(refusal(refused).contains("default stream"));
+        ranks.abort()?;
+        let refused = ranks.on(&streams)?.all_reduce_in_place([&mut nothing], Reduction::Sum);
+        assert!(matches!(refused, Err(Error::Nccl(_))), "{refused:?}");
         Ok(())
     }
 }

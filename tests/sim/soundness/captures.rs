@@ -2,14 +2,14 @@
 //! not have in the end.
 
 use std::ptr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use cuda_core::pinned::{RegisterFlags, StableHost};
 use cuda_core::{
-    Condition, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream,
-    WaitValue, drops,
+    Condition, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Signal,
+    Stream, WaitValue, drops,
 };
 use cuda_sim::Fault;
 use cuda_sys::{
@@ -17,7 +17,7 @@ use cuda_sys::{
     CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2,
     cuStreamEndCapture, cuStreamIsCapturing,
 };
-use support::refusal;
+use support::{kernels, refusal};
 
 use super::{clean, device, primary};
 
@@ -227,6 +227,8 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
         let mut host = PinnedBuffer::from_slice(&context, &[7u32; 64])?;
         let (x, value) = (stream.alloc_zeroed::<u32>(64)?, context.alloc::<u32>(1)?);
         let mut y = stream.alloc_zeroed::<u32>(64)?;
+        let (signal, alive) = (Signal::new(&context, 0u32)?, Arc::new(()));
+        let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
         let mut refuse = |stream: &Stream| {
             let refuse = |name| session.inject(Fault::new(CUDA_ERROR_INVALID_VALUE).function(name));
             refuse("cuMemcpyDtoHAsync_v2");
@@ -236,6 +238,20 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             assert!(stream.download(&y, &mut host).is_err());
             refuse("cuStreamWaitValue32_v2");
             assert!(stream.wait_value(&value, WaitValue::Eq(1)).is_err());
+            refuse("cuStreamWriteValue32_v2");
+            assert!(stream.write_signal(&signal, 1).is_err());
+            refuse("cuEventRecordWithFlags");
+            assert!(event.record_each(stream).is_err());
+            refuse("cuStreamWaitEvent");
+            assert!(stream.wait_event_each(&event).is_err());
+            refuse("cuLaunchHostFunc");
+            let dropped = Arc::clone(&alive);
+            assert!(stream.launch_host_func_each(move || drop(dropped.clone())).is_err());
+            assert_eq!(
+                Arc::strong_count(&alive),
+                1,
+                "the graph keeps no function that it does not call"
+            );
             Ok(())
         };
         let graphs = [
@@ -254,6 +270,43 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             outer.instantiate()?.launch(&stream)?;
         }
         assert_eq!(stream.download_vec(&y)?, [3; 64]);
+        Ok(())
+    });
+}
+
+/// What was refused needs no access: the graph can be launched without it.
+#[test]
+fn l_a_refused_operation_between_devices_needs_no_access() {
+    clean(|_| {
+        let [here, there] = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        here.enable_peer_access(&there)?;
+        let add_one = kernels::get(&here, "saxpy")?;
+        let (stream, far_stream) = (here.create_stream()?, there.create_stream()?);
+        let mut near = stream.alloc_zeroed::<f32>(64)?;
+        let mut far = far_stream.alloc_zeroed::<f32>(64)?;
+        far_stream.synchronize()?;
+        let mut inner = None;
+        let _other = Graph::capture(&here, |captured| {
+            let mut scratch = captured.alloc_in_graph::<f32>(64)?;
+            captured.fill(&mut scratch, 1.0)?;
+            inner = Some(scratch);
+            Ok(())
+        })?;
+        let of_another_graph = inner.expect("it was captured");
+        let graph = Graph::capture(&here, |captured| {
+            assert!(captured.copy(&of_another_graph, &mut far).is_err());
+            let mut launch =
+                captured.kernel(&add_one).elements(64).arg(1.0f32).arg(&of_another_graph);
+            launch = launch.arg(&mut far).arg(64u32);
+            // SAFETY: 64 elements of each.
+            assert!(unsafe { launch.launch() }.is_err());
+            captured.fill(&mut near, 7.0)
+        })?;
+        let mut exec = graph.instantiate()?;
+        here.disable_peer_access(&there)?;
+        exec.launch(&stream)?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&near)?, [7.0; 64]);
         Ok(())
     });
 }

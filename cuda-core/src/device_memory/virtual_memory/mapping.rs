@@ -13,6 +13,7 @@ use crate::device::{Device, mem_location};
 use crate::error::{Error, OutOfBounds, Result, asked, check};
 use crate::memory::NOWHERE;
 use crate::process::{Failed, FailedRelease, attempt, deferred, released};
+use crate::timeline::ledger::Access;
 use crate::types::ShareableHandle;
 use crate::util::lock;
 
@@ -252,7 +253,9 @@ impl MemoryOwner for Arc<Mutex<VirtualMapping>> {
         lock(self).release()
     }
 
-    fn is_open_to(&self, device: Device) -> bool {
-        lock(self).access.iter().any(|(known, _)| *known == device)
+    fn is_open_to(&self, device: Device, access: Access) -> bool {
+        let enough =
+            |flags| access == Access::Read || flags == cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        lock(self).access.iter().any(|(known, flags)| *known == device && enough(*flags))
     }
 }

@@ -16,8 +16,8 @@ use crate::image::BoundObject;
 use crate::image::texture::object::ObjectKind;
 use crate::memory::{Block, Buffer, DeviceMemory, Memory, SharedSlice, Slice, SliceMut};
 use crate::module::{Function, kernel};
-use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{Condition, Reached, Recording};
+use crate::timeline::ledger::{Access, Touch};
+use crate::timeline::recording::{Condition, Reached};
 use crate::types::{Pod, bytes_of};
 use crate::util::InlineVec;
 
@@ -250,7 +250,7 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         touched.touches.push(|| self.read());
-        touched.reach(self.block(), self.range().start)
+        touched.reach(self.block(), self.range().start, Access::Read)
     }
 }
 
@@ -258,7 +258,7 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let view = self.as_view();
-        let address = touched.reach(view.block(), view.range().start);
+        let address = touched.reach(view.block(), view.range().start, Access::Write);
         touched.touches.push(|| self.into_touch());
         address
     }
@@ -382,10 +382,10 @@ impl<'a> Touched<'a> {
     }
 
     #[inline]
-    fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
+    fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize, access: Access) -> CUdeviceptr {
         // Most memory is of the stream's own context.
         if !ptr::eq(M::context_of(&block.backing).inner(), self.context.inner()) {
-            self.reach_from_elsewhere(block);
+            self.reach_from_elsewhere(block, access);
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.fail(error);
@@ -394,16 +394,18 @@ impl<'a> Touched<'a> {
     }
 
     #[cold]
-    fn reach_from_elsewhere<M: Reach>(&mut self, block: &Block<M>) {
+    fn reach_from_elsewhere<M: Reach>(&mut self, block: &Block<M>, access: Access) {
         let confined = M::confined_to(block).filter(|memory| !memory.is_at_home_in(self.context));
         let Some(memory) = confined else {
-            if M::is_closed_to(block, self.device()) {
+            if M::is_closed_to(block, self.device(), access) {
                 self.fail(self.wrong(M::context_of(&block.backing).device()));
             }
             return;
         };
         if memory.device == self.device() {
             self.fail(wrong_context());
+        } else if M::is_closed_to(block, self.device(), access) {
+            self.fail(self.wrong(memory.device));
         } else if self.far.iter().all(|(far, _)| *far != memory) {
             self.far.push((memory, self.by));
         }
@@ -458,13 +460,6 @@ impl<'a> Touched<'a> {
         self.far.is_empty()
     }
 
-    /// Notes in a capture what the launch reaches by that access. To be called while it [crosses](Self::cross).
-    pub(super) fn note_reached(&self, recording: &Recording) {
-        for (far, _) in &self.far {
-            recording.note_reached(Reached::captured(self.context, *far));
-        }
-    }
-
     #[cold]
     fn cross_all(&self, function: &Function) -> Result<Vec<Crossing>> {
         let crossing = |&(far, by): &(Confined, Parameter)| {
@@ -486,8 +481,11 @@ impl<'a> Touched<'a> {
         }
     }
 
+    /// What the launch touches, and what it reaches by access, to be asked while it [crosses](Self::cross).
     #[inline]
-    pub(super) fn as_mut_slice(&mut self) -> &mut [Touch<'a>] {
-        self.touches.as_mut_slice()
+    pub(super) fn parts(&mut self) -> (&mut [Touch<'a>], impl FnOnce() -> Vec<Reached>) {
+        let (context, far) = (self.context, &self.far);
+        let reached = || far.iter().map(|(far, _)| Reached::captured(context, *far)).collect();
+        (self.touches.as_mut_slice(), reached)
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, LAUNCH as OP, LaunchError, Result, WrongContext, asked
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{GraphTraits, Recording};
+use crate::timeline::recording::{GraphTraits, Notes, Recording};
 use crate::util::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
@@ -230,7 +230,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and
     /// for memory of another device to which the stream's context was given no
     /// [access](crate::Context::enable_peer_access): for memory of a pool, if no pool of that device is open to
-    /// the stream's, since which pool it is of is not known. Memory of other code is not looked at.
+    /// the stream's, since the driver is not asked which pool the memory is of. Also for memory that a graph
+    /// [allocates](Stream::alloc_in_graph) on another device, and for virtual memory that the kernel may write and the
+    /// device may only read. Memory of other code is not looked at.
     ///
     /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. An error while the kernel runs is
     /// reported by the call that waits for it.
@@ -240,6 +242,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// * The kernel accesses only memory that it was given: arguments, within their bounds, memory
     ///   passed to [`Launch::uses`], and memory that this crate does not manage and that is ordered
     ///   by other means. It writes only memory that was given as `&mut`.
+    /// * Memory of another device's pool is of a pool that is open to the stream's device.
     /// * Addresses among the values, or in memory, are of memory that lives until the kernel has
     ///   completed.
     /// * Bytes that it writes to a buffer are values of the buffer's type, as any bytes are of a
@@ -279,16 +282,15 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
-        if let Some(recording) = recording {
-            // Kept before the driver knows of it. A function of the driver's is known by its handle
-            // for as long as its code is kept.
-            recording.keep_once(raw.addr(), || function.clone());
-            touched.note_reached(recording);
-            if notes_priority {
-                recording.note_trait(GraphTraits::PRIORITIES);
-            }
-        }
-        let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
+        // A function of the driver's is known by its handle for as long as its code is kept.
+        let (touches, reached) = touched.parts();
+        let notes = || {
+            let traits =
+                if notes_priority { GraphTraits::PRIORITIES } else { GraphTraits::default() };
+            let notes = Notes::of(traits).keep_once(raw.addr(), Arc::new(function.clone()));
+            notes.reach(reached())
+        };
+        let (seq, result) = bound.submit_noted(OP, touches, notes, |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
             // attributes and the arguments live during the call, which copies them; there is one
             // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory
@@ -366,7 +368,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             ctx: function.context().as_raw(),
             ..Default::default()
         };
-        call(function, &node, touched.as_mut_slice())
+        call(function, &node, touched.parts().0)
     }
 
     /// Asks about this launch, with its context current.

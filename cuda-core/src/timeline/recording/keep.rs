@@ -2,37 +2,102 @@
 
 use std::sync::Arc;
 
-use super::{GraphTraits, KeptAlive, Recording};
+use super::{
+    CopiesBetween, GraphOwners, GraphTraits, KeptAlive, OpenRecording, Reached, Recording,
+};
 use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 
-impl Recording {
-    /// Keeps a function of the host, or an event, for as long as the graph may run.
-    pub(crate) fn keep_owner(
-        &self,
-        op: &'static str,
-        owner: Arc<dyn KeptAlive>,
-        traits: GraphTraits,
-    ) -> Result<()> {
-        let mut guard = self.lock();
-        let uses = &mut self.open(op, &mut guard)?.uses;
-        self.require_can_hold(op, traits)?;
-        uses.owners.0.push(owner);
-        uses.traits.add(traits);
-        Ok(())
+/// What a graph keeps for an operation besides memory, and what the operation demands of launches. Noted when the graph
+/// has the operation, and dropped if it is refused. In a box, since most operations have none.
+#[derive(Default)]
+pub(crate) struct Notes(Box<NoteFields>);
+
+#[derive(Default)]
+struct NoteFields {
+    traits: GraphTraits,
+    owners: GraphOwners,
+    /// Kept once for each key.
+    once: Option<(usize, Arc<dyn KeptAlive>)>,
+    /// What a kernel reaches: without the access that it needs, the graph is neither instantiated nor launched, and
+    /// each launch holds the access that there is.
+    reached: Vec<Reached>,
+    copies: Vec<CopiesBetween>,
+}
+
+impl Notes {
+    #[cold]
+    pub(crate) fn of(traits: GraphTraits) -> Self {
+        Self(Box::new(NoteFields { traits, ..NoteFields::default() }))
     }
 
+    /// Of an operation that all later ones depend on, whatever memory they use.
+    pub(crate) fn of_barrier(mut traits: GraphTraits) -> Self {
+        traits.add(GraphTraits::BARRIER);
+        Self::of(traits)
+    }
+
+    /// Of copies between devices.
+    #[cold]
+    pub(crate) fn of_copies(copies: impl IntoIterator<Item = CopiesBetween>) -> Self {
+        let mut notes = Self::default();
+        notes.0.copies.extend(copies);
+        notes
+    }
+
+    /// Adds what lives for as long as the graph may run. The caller keeps it until the operation was captured.
+    pub(crate) fn keep(mut self, owner: Arc<dyn KeptAlive>) -> Self {
+        self.0.owners.0.push(owner);
+        self
+    }
+
+    /// [`Notes::keep`] of what other operations keep, too: one for each key.
+    pub(crate) fn keep_once(mut self, key: usize, owner: Arc<dyn KeptAlive>) -> Self {
+        self.0.once = Some((key, owner));
+        self
+    }
+
+    /// Adds the memory of other devices that a kernel reaches.
+    pub(crate) fn reach(mut self, reached: Vec<Reached>) -> Self {
+        self.0.reached = reached;
+        self
+    }
+
+    pub(super) fn traits(&self) -> GraphTraits {
+        self.0.traits
+    }
+}
+
+impl OpenRecording {
+    /// Notes what the graph keeps for an operation that it has.
+    pub(super) fn keep(&mut self, Notes(mut notes): Notes) {
+        self.uses.traits.add(notes.traits);
+        self.uses.owners.0.append(&mut notes.owners.0);
+        if let Some((key, owner)) = notes.once.take() {
+            self.keep_once(key, || owner);
+        }
+        for reached in notes.reached.drain(..) {
+            if !self.reached.contains(&reached) {
+                self.reached.push(reached.clone());
+                self.uses.owners.0.push(Arc::new(reached));
+                self.uses.traits.add(GraphTraits::MAY_BE_REFUSED);
+            }
+        }
+        notes.copies.drain(..).for_each(|copies| self.uses.note_copies(copies));
+    }
+
+    fn keep_once(&mut self, key: usize, owner: impl FnOnce() -> Arc<dyn KeptAlive>) {
+        if self.kept_once.insert(key, ()).is_none() {
+            self.uses.owners.0.push(owner());
+        }
+    }
+}
+
+impl Recording {
     /// Refuses what the body of a condition cannot have.
-    pub(super) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
+    pub(crate) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
         let refused = traits.has(GraphTraits::EVENT) && self.outer.is_some();
         if refused { Err(Error::NotCapturable { op }) } else { Ok(()) }
-    }
-
-    /// Notes a trait of an operation that is captured.
-    pub(crate) fn note_trait(&self, new: GraphTraits) {
-        if let Some(recorded) = self.lock().as_mut() {
-            recorded.uses.traits.add(new);
-        }
     }
 
     /// Gives a stream of the capture the next number.
@@ -43,14 +108,9 @@ impl Recording {
     }
 
     /// Keeps a value for as long as the graph may run: one for each key.
-    pub(crate) fn keep_once<T>(&self, key: usize, owner: impl FnOnce() -> T)
-    where
-        T: KeptAlive + 'static,
-    {
+    pub(crate) fn keep_once(&self, key: usize, owner: impl FnOnce() -> Arc<dyn KeptAlive>) {
         if let Some(recorded) = self.lock().as_mut() {
-            if recorded.kept_once.insert(key, ()).is_none() {
-                recorded.uses.owners.0.push(Arc::new(owner()));
-            }
+            recorded.keep_once(key, owner);
         }
     }
 }

@@ -42,6 +42,7 @@ pub use condition::Condition;
 pub(crate) use dependencies::{
     Node, add_child, captured_graph, dependencies, dependents, join, listed,
 };
+pub(crate) use keep::Notes;
 pub(crate) use reach::{CopiesBetween, CopyEnd, Reached};
 pub(crate) use together::CapturedPart;
 pub(crate) use uses::{
@@ -238,18 +239,20 @@ impl Recording {
 
     /// Captures an operation on the stream that is bound: `enqueue` makes the driver's calls, during
     /// which no other operation is captured, and the capture does not end. One without touches is a
-    /// barrier, as one with that trait is.
+    /// barrier, as one with that trait is. The notes are dropped after the recording is unlocked.
     pub(crate) fn record(
         &self,
         op: &'static str,
         bound: &Bound<'_>,
         touches: &[Touch<'_>],
-        traits: GraphTraits,
+        notes: Notes,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let mut guard = self.lock();
-        let allowed = self.require_can_hold(op, traits);
-        let recorded = match allowed.and_then(|()| self.open_for(op, touches, &mut guard)) {
+        let traits = notes.traits();
+        let opened = self.open_for(op, touches, &mut guard);
+        let held = |recorded| self.require_can_hold(op, traits).map(|()| recorded);
+        let recorded = match opened.and_then(held) {
             Ok(recorded) => recorded,
             Err(error) => return (0, Err(error)),
         };
@@ -258,7 +261,7 @@ impl Recording {
         let captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
         recorded.settle(&captured, uses.as_slice(), is_barrier);
         if captured.is_there {
-            recorded.uses.traits.add(traits);
+            recorded.keep(notes);
         }
         if let Ok(node) = captured.node {
             recorded.note_node(bound, node, uses.as_slice());

@@ -1,8 +1,6 @@
 //! What captured operations reach on other devices by access that threads may revoke.
 
-use std::sync::Arc;
-
-use super::{GraphTraits, KeptAlive, Recording};
+use super::KeptAlive;
 use crate::context::peer;
 use crate::context::{Confined, Context, Crossing, Moment};
 use crate::error::{Error, Result};
@@ -20,6 +18,8 @@ pub(crate) struct Reached {
 impl Reached {
     /// To be called while the crossing of the two devices is held, of a context that has access.
     pub(crate) fn captured(by: &Context, memory: Confined) -> Self {
+        // Before the graph has the kernel.
+        peer::crossed_by_graphs(by.device(), memory.device);
         Self { by: by.clone(), memory, at: memory.is_of_a_pool().then(Moment::now) }
     }
 }
@@ -92,6 +92,9 @@ impl CopiesBetween {
             );
             return Err(Error::invalid(op, why));
         }
+        // Before the graph has the copy.
+        let [from, to] = ends.map(|(context, _)| context.device());
+        peer::crossed_by_graphs(from, to);
         let captured = || Self {
             ends: ends.map(|(context, _)| context.clone()),
             way: Way::Captured { by: near.clone(), at: Moment::now() },
@@ -151,29 +154,5 @@ impl CopiesBetween {
             "the graph copies from device {from} to device {to}, between which access was revoked: {cure}"
         );
         Err(Error::invalid(op, why))
-    }
-}
-
-impl Recording {
-    /// Notes what a kernel reaches: without the access that it needs, the graph is neither instantiated nor
-    /// launched, and each launch holds the access that there is.
-    pub(crate) fn note_reached(&self, reached: Reached) {
-        peer::crossed_by_graphs(reached.by.device(), reached.memory.device);
-        if let Some(recorded) = self.lock().as_mut() {
-            if !recorded.reached.contains(&reached) {
-                recorded.reached.push(reached.clone());
-                recorded.uses.owners.0.push(Arc::new(reached));
-                recorded.uses.traits.add(GraphTraits::MAY_BE_REFUSED);
-            }
-        }
-    }
-
-    /// Notes copies between two devices.
-    pub(crate) fn note_copies(&self, copies: CopiesBetween) {
-        let [from, to] = &copies.ends;
-        peer::crossed_by_graphs(from.device(), to.device());
-        if let Some(recorded) = self.lock().as_mut() {
-            recorded.uses.note_copies(copies);
-        }
     }
 }

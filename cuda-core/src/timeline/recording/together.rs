@@ -1,6 +1,6 @@
 //! Operations that one call of another library captures on several streams.
 
-use super::Recording;
+use super::{Notes, Recording};
 use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
@@ -19,6 +19,7 @@ impl Recording {
         &self,
         op: &'static str,
         parts: &[CapturedPart<'_>],
+        notes: Vec<Notes>,
         enqueue: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut guard = self.lock();
@@ -26,6 +27,8 @@ impl Recording {
             self.open_for(op, &part.touches, &mut guard)?;
         }
         let recorded = self.open(op, &mut guard)?;
+        // In any case: the other library may have some of the operations after an error.
+        notes.into_iter().for_each(|notes| recorded.keep(notes));
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
         for CapturedPart { bound, touches } in parts {
             let (uses, is_barrier) = (recorded.place_all(touches), touches.is_empty());

@@ -411,23 +411,17 @@ impl State {
             };
             bound.push((region.address, region.bytes, place));
         }
-        if !self.reaches_all(call, context, &bound) {
-            return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
-        }
         let name = name.to_owned();
-        Ok(Some(Run { name, kernel, arguments, declared, bound, images, context, spun: false }))
+        let run = Run { name, kernel, arguments, declared, bound, images, context, spun: false };
+        if self.reaches_all(call, &run) { Ok(Some(run)) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) }
     }
 
     /// Whether the context's device has access to all of the memory; reports memory of another device to
     /// which it has none, where a kernel on a real one faults.
-    fn reaches_all(
-        &mut self,
-        call: &'static str,
-        context: Id,
-        bound: &[(u64, usize, Place)],
-    ) -> bool {
-        let Some((address, ..)) = bound.iter().find(|(.., place)| !self.reaches(context, place))
-        else {
+    fn reaches_all(&mut self, call: &'static str, run: &Run) -> bool {
+        let mut touched = run.touched();
+        let closed = touched.find(|(region, place)| !self.reaches(run.context, region.kind, place));
+        let Some((Region { address, .. }, _)) = closed else {
             return true;
         };
         let message = format!(
@@ -437,7 +431,7 @@ impl State {
         false
     }
 
-    fn reaches(&self, context: Id, place: &Place) -> bool {
+    fn reaches(&self, context: Id, kind: AccessKind, place: &Place) -> bool {
         let (Some(context), Some(far)) = (self.contexts.get(&context), self.device_of(place))
         else {
             return true;
@@ -451,7 +445,12 @@ impl State {
         }
         if let Some(chunks) = self.virtual_memory.reservations.get(&block) {
             let mut chunks = chunks.iter().filter(|chunk| chunk.range().contains(&offset));
-            return chunks.all(|chunk| chunk.access.contains_key(&near));
+            let least = match kind {
+                AccessKind::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
+                _ => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            };
+            return chunks
+                .all(|chunk| chunk.access.get(&near).is_some_and(|flags| flags.0 >= least.0));
         }
         match self.space.blocks.get(&block).and_then(|block| self.pools.get(&block.pool?)) {
             Some(pool) => pool.is_open_to(near),
@@ -465,7 +464,7 @@ impl State {
             let message = "its work ran after a texture or a surface was destroyed".to_owned();
             self.log.violation(ViolationKind::UseAfterFree, call, message);
         }
-        self.reaches_all(call, run.context, &run.bound);
+        self.reaches_all(call, run);
         let body = Arc::clone(&run.kernel.body);
         let (context, declared, bound) = (run.context, &*run.declared, &*run.bound);
         let kernel = &*run.name;
