@@ -287,8 +287,8 @@ fn not_in_graphs(op: &str) -> String {
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
-            "; instead of a slice, `upload_owned` or `download_owned`, use a `PinnedBuffer` or \
-             `Registered` memory, and lend it at each launch"
+            "; for slices, and memory that a copy owns, use a `PinnedBuffer` or `Registered` memory, \
+             and lend it at each launch"
         }
         "cuStreamWriteValue32"
         | "cuStreamWriteValue64"

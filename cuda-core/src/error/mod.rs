@@ -277,7 +277,8 @@ impl Error {
 
     /// An error of the program's own, for closures whose errors are this crate's: those of
     /// [`Context::with`](crate::Context::with), [`Graph::capture`](crate::Graph::capture),
-    /// [`Stream::scope`](crate::Stream::scope) and the like.
+    /// [`Stream::scope`](crate::Stream::scope) and the like. If one of its [sources](std::error::Error::source) is an
+    /// error of this crate, it has that error's [`code`](Self::code).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -407,6 +408,23 @@ mod tests {
                 Some(&self.0)
             }
         }
+        // An error of the program around one of this crate's has its code.
+        #[derive(Debug)]
+        struct Around(Error);
+        impl std::fmt::Display for Around {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("around")
+            }
+        }
+        impl std::error::Error for Around {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let code = cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
+        let around = Error::other(Around(Error::Driver { op: "cuMemAlloc", code }));
+        assert!(around.code() == Some(code) && around.is_out_of_memory());
+
         let source = |error: Error| std::error::Error::source(&error).map(ToString::to_string);
         assert_eq!(source(Error::other("a text")), None);
         assert_eq!(

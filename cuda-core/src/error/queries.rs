@@ -1,8 +1,10 @@
 //! Queries about an error.
 
+use std::iter;
+
 use cuda_sys::CUresult;
 
-use crate::error::{AllocatorError, Error, LaunchError, ModuleError};
+use crate::error::{AllocatorError, Error, LaunchError, ModuleError, Other};
 
 /// # Asking
 impl Error {
@@ -41,6 +43,12 @@ impl Error {
                 _ => None,
             },
             Error::OnDevice { error, .. } => error.code(),
+            // An error of the program that has one of this crate's as its cause.
+            Error::Other(Other(error)) => {
+                let first: &(dyn std::error::Error + 'static) = &**error;
+                let mut causes = iter::successors(Some(first), |error| error.source());
+                causes.find_map(|cause| cause.downcast_ref::<Error>()?.code())
+            }
             _ => None,
         }
     }

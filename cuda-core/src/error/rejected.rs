@@ -7,8 +7,8 @@ use crate::util::debug_by;
 
 /// The error of an operation that takes a value by value, and that value: nothing is lost.
 ///
-/// `?` turns it into an [`Error`] and drops the value. To go on with the value, match on it, or
-/// take [`Rejected::value`].
+/// `?` turns it into an [`Error`] and drops the value; in a function with an error of its own type, that is
+/// `.map_err(|rejected| rejected.error)?`. To go on with the value, match on it, or take [`Rejected::value`].
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -132,7 +132,7 @@ mod tests {
             ("cuStreamWaitValue64", "the graph around it can"),
             ("cuSignalExternalSemaphoresAsync", "on the stream of the launch"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
-            ("cuMemcpyHtoDAsync", "instead of a slice, `upload_owned`"),
+            ("cuMemcpyHtoDAsync", "for slices, and memory that a copy owns"),
             ("cuStreamWaitEvent", "`wait_event_each`"),
             ("cuStreamWaitEvent", "`Graph::capture_on`"),
             ("cuStreamSynchronize", "wait after the launch"),

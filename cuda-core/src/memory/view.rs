@@ -386,8 +386,19 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok(self.into_view().chunks(len)?.map(Self::part))
     }
 
-    /// [`SliceMut::slice_mut`] for as long as `self` was borrowed.
-    pub(crate) fn into_slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+    /// [`SliceMut::slice_mut`] for as long as `self` was borrowed, for functions that return a part of a view.
+    ///
+    /// # Errors
+    /// As [`Slice::slice`].
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceSliceMut, Result};
+    ///
+    /// fn row<'a>(matrix: DeviceSliceMut<'a, f32>, at: usize) -> Result<DeviceSliceMut<'a, f32>> {
+    ///     matrix.into_slice(1000 * at..1000 * (at + 1))
+    /// }
+    /// ```
+    pub fn into_slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         self.into_view().slice(range).map(Self::part)
     }
 

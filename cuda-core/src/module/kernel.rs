@@ -315,7 +315,7 @@ macro_rules! __kernel_type {
             }
 
             /// Prepares a launch with these arguments; the size of a block is to be set.
-            #[allow(clippy::too_many_arguments)]
+            #[allow(clippy::too_many_arguments, non_snake_case)]
             $vis fn on<'launch, __Kind: $crate::StreamKind>(
                 &'launch self,
                 stream: &'launch $crate::Stream<__Kind>,

@@ -131,7 +131,8 @@ impl Module {
         unsafe { Self::load(context, image.as_ptr().cast(), options) }
     }
 
-    /// Loads an image from a file: [`Module::from_image`] of its contents.
+    /// Loads an image from a file: [`Module::from_image`] of its contents. A file of PTX needs no `unsafe`:
+    /// [`Module::from_ptx`] of [`std::fs::read_to_string`].
     ///
     /// # Errors
     /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;

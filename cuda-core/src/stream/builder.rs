@@ -29,8 +29,8 @@ impl Device {
 
 /// # Streams
 impl Context {
-    /// A new stream that does not synchronise with the legacy default stream:
-    /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
+    /// A new stream that does not synchronise with the legacy default stream, as one of `cudaStreamCreate` does
+    /// ([`StreamBuilder::blocking`]): `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
     ///
     /// # Errors
     /// The driver's.

@@ -10,10 +10,10 @@ use crate::util::lock;
 /// no event of the crate's own has to show that the stream has come so far.
 ///
 /// Not locked during calls of the driver, which may wait for the device.
-pub(super) struct LastRecord(Mutex<Point>);
+pub(super) struct LastRecord(Mutex<RecordedPoint>);
 
 #[derive(Default)]
-struct Point {
+struct RecordedPoint {
     /// How many records have begun, and how many of them have not ended.
     begun: u64,
     under_way: usize,
@@ -26,7 +26,7 @@ struct Point {
 
 impl LastRecord {
     pub(super) fn new(is_shared: bool) -> Self {
-        Self(Mutex::new(Point { is_shared, ..Point::default() }))
+        Self(Mutex::new(RecordedPoint { is_shared, ..RecordedPoint::default() }))
     }
 
     /// To be called before other code, or a graph, can record the event.
@@ -85,7 +85,7 @@ impl LastRecord {
     }
 }
 
-impl Point {
+impl RecordedPoint {
     /// The number of the last record, and the stream's point.
     fn known(&self) -> Option<(u64, u64)> {
         (self.seq > 0 && !self.is_shared).then_some((self.begun, self.seq))

@@ -11,7 +11,7 @@ use cuda_sys::{
 use crate::context::Context;
 use crate::error::{Error, LAUNCH as OP, LaunchError, Result, WrongContext, asked};
 use crate::module::{Function, Kernel};
-use crate::stream::{Stream, StreamKind};
+use crate::stream::{AnyThread, Stream, StreamKind};
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, Notes, Recording};
 use crate::util::debug_by;
@@ -64,7 +64,7 @@ use shape::LaunchShape;
 #[must_use = "nothing is launched until `launch` is called"]
 #[doc(alias("LaunchConfig", "RawKernel"))]
 #[doc(alias("LaunchArgs"))]
-pub struct Launch<'a, K: StreamKind> {
+pub struct Launch<'a, K: StreamKind = AnyThread> {
     stream: &'a Stream<K>,
     /// Boxed: every method takes and returns the launch.
     prepared: Box<Prepared<'a>>,

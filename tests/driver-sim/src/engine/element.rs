@@ -38,12 +38,17 @@ macro_rules! elements {
     };
 }
 
-elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
+elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64);
 
 // SAFETY: an array is its elements, with nothing between or behind them, and any bytes are an element.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 
 /// A parameter that is passed by value: an [`Element`], or `bool`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a simulated kernel",
+    note = "memory has a length: `&[f32; n]` for elements that the kernel reads, `&mut [f32; n]` for those that it writes",
+    note = "a struct of your own implements `cuda_sim::Element`, or its newtype in the test does"
+)]
 pub trait ByValue: Sized {
     /// From exactly as many bytes as the value has.
     #[doc(hidden)]

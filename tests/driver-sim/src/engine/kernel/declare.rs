@@ -88,6 +88,12 @@ macro_rules! kernels {
             },
         )
     };
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "kernels are declared as `fn name(a: f32, x: &[f32; n], y: &mut [f32; n], n: u32) { .. }`, \
+             without a visibility"
+        )
+    };
 }
 
 /// Runs the body of a kernel.
