@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Result;
+use crate::process::driver;
 use crate::timeline::Timeline;
 use crate::util::lock;
 
@@ -31,7 +32,10 @@ impl LastRecord {
 
     /// To be called before other code, or a graph, can record the event.
     pub(super) fn share(&self) {
-        lock(&self.0).is_shared = true;
+        // A thread that does not exist in a fork's child may hold the lock.
+        if !driver::is_gone() {
+            lock(&self.0).is_shared = true;
+        }
     }
 
     /// Makes the call that records the event on a stream.
@@ -70,6 +74,7 @@ impl LastRecord {
         wait: impl FnOnce() -> Result<bool>,
         note: impl FnOnce(&Arc<Timeline>, u64),
     ) -> Result<bool> {
+        driver::ensure()?;
         let before = lock(&self.0).known();
         let waited = wait()?;
         let last = lock(&self.0);
