@@ -10,7 +10,7 @@ use crate::context::{Context, of_context};
 use crate::error::{ELAPSED, Error, Rejected, Result, WrongContext, asked, check};
 use crate::process::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
-use crate::stream::last_record::LastRecord;
+use crate::stream::last_record::{LastRecord, RecordedPoint};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::recording::{GraphTraits, KeptAlive, Notes};
 use crate::timeline::{EventFlags, RawEvent};
@@ -261,7 +261,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let event = self.outside_captures("cuEventSynchronize")?;
         let wait = || event.synchronize().map(|()| true);
-        self.last.wait(wait, |stream, seq| stream.complete(seq)).map(drop)
+        self.last.wait(wait, |point| self.note_reached(point)).map(drop)
     }
 
     /// Whether the recorded point has been reached: `cuEventQuery`. An event that was never
@@ -285,7 +285,14 @@ impl Event {
     #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
         let event = self.outside_captures("cuEventQuery")?;
-        self.last.wait(|| event.query(), |stream, seq| stream.complete(seq))
+        self.last.wait(|| event.query(), |point| self.note_reached(point))
+    }
+
+    /// Notes that the stream has come to where the event was recorded.
+    fn note_reached(&self, point: RecordedPoint) {
+        if let Some(stream) = self.last.stream_of(point) {
+            stream.complete(point.seq);
+        }
     }
 
     /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a

@@ -1,5 +1,6 @@
 //! What a wait for an event shows: how far the stream is that it was recorded on.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Result;
@@ -10,89 +11,106 @@ use crate::util::lock;
 /// The point of a stream at which an event was last recorded, as far as this crate knows. After a wait for the event,
 /// no event of the crate's own has to show that the stream has come so far.
 ///
-/// Not locked during calls of the driver, which may wait for the device.
-pub(super) struct LastRecord(Mutex<RecordedPoint>);
-
+/// Nothing is locked during calls of the driver, which may wait for the device, nor on the way of a record or a wait of
+/// the same streams as before.
 #[derive(Default)]
-struct RecordedPoint {
-    /// How many records have begun, and how many of them have not ended.
-    begun: u64,
-    under_way: usize,
-    stream: Weak<Timeline>,
-    // INVARIANT: the point of the driver's last record, or zero if that is not known; so also while one is under way.
-    seq: u64,
+pub(super) struct LastRecord {
+    /// How many records have begun, in units of [`BEGUN`], and how many of them have not ended. What follows is written
+    /// only by a record that no other one overlaps, before it ends.
+    records: AtomicU64,
+    /// The record, by its number, whose point is known. The point is that of the last record if no other has begun.
+    known: AtomicU64,
+    seq: AtomicU64,
+    stream_id: AtomicU64,
+    stream: Mutex<Weak<Timeline>>,
     /// Other code may record the event, too.
-    is_shared: bool,
+    is_shared: AtomicBool,
+}
+
+const BEGUN: u64 = 1 << 16;
+
+/// The point of a record: that many operations of the stream with this id.
+#[derive(Clone, Copy)]
+pub(super) struct RecordedPoint {
+    records: u64,
+    pub(super) stream_id: u64,
+    pub(super) seq: u64,
 }
 
 impl LastRecord {
     pub(super) fn new(is_shared: bool) -> Self {
-        Self(Mutex::new(RecordedPoint { is_shared, ..RecordedPoint::default() }))
+        Self { is_shared: AtomicBool::new(is_shared), ..Self::default() }
     }
 
     /// To be called before other code, or a graph, can record the event.
     pub(super) fn share(&self) {
-        // A thread that does not exist in a fork's child may hold the lock.
-        if !driver::is_gone() {
-            lock(&self.0).is_shared = true;
-        }
+        self.is_shared.store(true, Ordering::Release);
     }
 
     /// Makes the call that records the event on a stream.
+    #[inline]
     pub(super) fn record(
         &self,
         stream: &Arc<Timeline>,
         record: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let mut last = lock(&self.0);
-        last.begun += 1;
-        last.under_way += 1;
-        last.seq = 0;
-        let (number, alone) = (last.begun, last.under_way == 1);
-        drop(last);
+        let before = self.records.fetch_add(BEGUN + 1, Ordering::AcqRel);
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = stream.issued();
         let recorded = record();
-        let mut last = lock(&self.0);
-        last.under_way -= 1;
         // Of records that overlap, the last call is not known. A record may have gone into a capture of other code
         // that has the stream's handle.
-        let is_last = alone && last.begun == number;
-        if recorded.is_ok() && is_last && !last.is_shared && !stream.is_exposed() {
-            if last.stream.as_ptr() != Arc::as_ptr(stream) {
-                last.stream = Arc::downgrade(stream);
+        // A thread that reads what is stored here reads also that the record has begun.
+        if recorded.is_ok() && before % BEGUN == 0 && !stream.is_exposed() {
+            if self.stream_id.load(Ordering::Relaxed) != stream.id() {
+                *lock(&self.stream) = Arc::downgrade(stream);
+                self.stream_id.store(stream.id(), Ordering::Release);
             }
-            last.seq = seq;
+            self.seq.store(seq, Ordering::Release);
+            self.known.store(before / BEGUN + 1, Ordering::Release);
         }
+        self.records.fetch_sub(1, Ordering::AcqRel);
         recorded
     }
 
     /// Makes a call that waits for the event. If that returns true, `note` is called with the point that the wait was
     /// for, where it is known.
+    #[inline]
     pub(super) fn wait(
         &self,
         wait: impl FnOnce() -> Result<bool>,
-        note: impl FnOnce(&Arc<Timeline>, u64),
+        note: impl FnOnce(RecordedPoint),
     ) -> Result<bool> {
         driver::ensure()?;
-        let before = lock(&self.0).known();
+        let before = self.known();
         let waited = wait()?;
-        let last = lock(&self.0);
-        let is_same = waited && before == last.known();
-        let point =
-            before.filter(|_| is_same).and_then(|(_, seq)| Some((last.stream.upgrade()?, seq)));
-        // The last reference to a timeline is not dropped under the lock.
-        drop(last);
-        if let Some((stream, seq)) = point {
-            note(&stream, seq);
+        if let Some(point) = before.filter(|point| waited && self.is_last(*point)) {
+            note(point);
         }
         Ok(waited)
     }
-}
 
-impl RecordedPoint {
-    /// The number of the last record, and the stream's point.
-    fn known(&self) -> Option<(u64, u64)> {
-        (self.seq > 0 && !self.is_shared).then_some((self.begun, self.seq))
+    #[inline]
+    fn known(&self) -> Option<RecordedPoint> {
+        let records = self.records.load(Ordering::Acquire);
+        // Ordered before the question whether it is still the last record.
+        let [known, seq, stream_id] =
+            [&self.known, &self.seq, &self.stream_id].map(|it| it.load(Ordering::Acquire));
+        let is_known = records % BEGUN == 0 && records / BEGUN == known && seq > 0;
+        is_known.then_some(RecordedPoint { records, stream_id, seq })
+    }
+
+    /// Whether no record has begun since.
+    #[inline]
+    fn is_last(&self, point: RecordedPoint) -> bool {
+        self.records.load(Ordering::Acquire) == point.records
+            && !self.is_shared.load(Ordering::Acquire)
+    }
+
+    /// The stream of the point, if it exists, and the record is still the last one.
+    pub(super) fn stream_of(&self, point: RecordedPoint) -> Option<Arc<Timeline>> {
+        // The last reference to a timeline is not dropped under the lock.
+        let stream = lock(&self.stream).upgrade();
+        stream.filter(|_| self.is_last(point))
     }
 }

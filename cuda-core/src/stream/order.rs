@@ -7,9 +7,10 @@ use cuda_sys::{CU_EVENT_WAIT_EXTERNAL, symbol as cu};
 use crate::error::{Error, Result, WAIT_EVENT};
 use crate::process::RelaxedCaptureMode;
 use crate::stream::event::Event;
+use crate::stream::last_record::RecordedPoint;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::recording::{GraphTraits, Notes, Order};
-use crate::timeline::{Flavor, Timeline, ready};
+use crate::timeline::{Flavor, ready};
 
 /// # Waiting
 impl<K: StreamKind> Stream<K> {
@@ -119,9 +120,12 @@ impl<K: StreamKind> Stream<K> {
         let raw = event.outside_captures(WAIT_EVENT)?;
         let wait = || bound.wait_for_event(raw, event.may_come_at_any_time()).map(|()| true);
         let own = bound.timeline();
-        let note = |stream: &Arc<Timeline>, seq| {
-            if stream.id() != own.id() {
-                own.note_waited(stream, seq);
+        let note = |point: RecordedPoint| {
+            if point.stream_id == own.id() || own.note_waited_again(point.stream_id, point.seq) {
+                return;
+            }
+            if let Some(stream) = event.last.stream_of(point) {
+                own.note_waited(&stream, point.seq);
             }
         };
         event.last.wait(wait, note).map(drop)

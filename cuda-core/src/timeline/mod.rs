@@ -277,6 +277,14 @@ impl Timeline {
         drop(looked_at);
     }
 
+    /// [`note_waited`](Self::note_waited) by the other timeline's id; false if it is not among those that this stream
+    /// has waited for.
+    pub(crate) fn note_waited_again(&self, id: u64, seq: u64) -> bool {
+        let mut waited = lock(&self.waited);
+        let entry = waited.get_mut(id);
+        entry.map(|entry| entry.seq = entry.seq.max(seq)).is_some()
+    }
+
     /// Blocks the thread until everything up to `seq` has completed.
     pub(crate) fn wait_host(&self, seq: u64) -> Result<()> {
         let Some(Recorded { event, seq: covered, .. }) = self.covering(seq)? else {
