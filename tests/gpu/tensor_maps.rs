@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cuda_core::tensor_map::{TensorFill, TensorInterleave, TensorMap, TensorSwizzle, TensorTiles};
+use cuda_core::tensor_map::{TensorFill, TensorMap, TensorSwizzle, TensorTiles};
 use cuda_core::{Device, Module, Result, Stream, kernel, sys};
 use support::{gpu_test, refusal, report};
 
@@ -57,11 +57,6 @@ fn accepts(address: u64, tiles: &TensorTiles) -> bool {
     let strides: Vec<u64> = tiles.strides.iter().flatten().map(|stride| *stride as u64).collect();
     let [tile, steps] = [&tiles.tile, &tiles.steps]
         .map(|list| list.iter().map(|len| *len as u32).collect::<Vec<_>>());
-    let interleave = match tiles.interleave {
-        TensorInterleave::Bytes32 => sys::CU_TENSOR_MAP_INTERLEAVE_32B,
-        TensorInterleave::Bytes16 => sys::CU_TENSOR_MAP_INTERLEAVE_16B,
-        _ => sys::CU_TENSOR_MAP_INTERLEAVE_NONE,
-    };
     let swizzle = match tiles.swizzle {
         TensorSwizzle::Bytes32 => sys::CU_TENSOR_MAP_SWIZZLE_32B,
         TensorSwizzle::Bytes64 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
@@ -79,7 +74,7 @@ fn accepts(address: u64, tiles: &TensorTiles) -> bool {
             strides.as_ptr(),
             tile.as_ptr(),
             steps.as_ptr(),
-            interleave,
+            sys::CU_TENSOR_MAP_INTERLEAVE_NONE,
             swizzle,
             sys::CU_TENSOR_MAP_L2_PROMOTION_NONE,
             sys::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
@@ -122,10 +117,8 @@ gpu_test! {
             (of([16, 16]).with_steps([1, 9]), "from 1 to 8"),
             (of([16, 16]).with_steps([1, 0]), "from 1 to 8"),
             (of([16, 16]).with_strides([4 * WIDTH + 4]), "multiples of 16"),
-            (of([16, 16]).with_interleave(TensorInterleave::Bytes16), "three dimensions"),
             (TensorTiles::new([0, 1], [16, 1]).with_strides([16]), "one element to 2^32"),
             (TensorTiles::new(vec![1; 6], vec![4; 6]).with_strides(vec![16; 5]), "one dimension to five"),
-            (cube(8).with_strides([16, 256]).with_interleave(TensorInterleave::Bytes32), "multiples of 16, or 32"),
         ];
         for (tiles, why) in &bad {
             let refused = refusal(TensorMap::reading(&memory, tiles).map(drop));

@@ -59,8 +59,8 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         None
     }
 
-    /// Whether kernels of the device reach the memory. Asked only of memory that does not belong to one
-    /// context; true if the owner does not know.
+    /// Whether kernels of the device reach the memory for that access; true if the owner does not know. Asked for
+    /// other contexts than the memory's.
     fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         true
     }

@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory::{ALIGNMENT, Block, Buffer, DeviceBuffer, NOWHERE, Storage, byte_len};
 use crate::process::FailedRelease;
 use crate::stream::Stream;
-use crate::timeline::ledger::Access;
-use crate::timeline::ledger::Ledger;
+use crate::timeline::ledger::{Access, Ledger};
 use crate::types::Pod;
 
 /// The graph frees it.
@@ -26,7 +25,7 @@ impl MemoryOwner for OfGraph {
         true
     }
 
-    /// Asked of other devices alone. The driver opens it to those that its pool was open to when the allocation was
+    /// Memory of a device: so asked for other devices alone. The driver opens it to those that its pool was open to when the allocation was
     /// captured, which is not known here.
     fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         false

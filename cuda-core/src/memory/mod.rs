@@ -118,8 +118,8 @@ pub(crate) trait Located: MemoryKind {
         None
     }
 
-    /// Whether the memory is confined to no device or context, but its owner knows that kernels of the device do
-    /// not reach it.
+    /// Whether the memory's owner knows that kernels of the device do not reach it for that access. Asked for other
+    /// contexts than the memory's.
     fn is_closed_to(_block: &Block<Self>, _device: Device, _access: Access) -> bool {
         false
     }

@@ -8,7 +8,6 @@ use super::launch::argument::{Arguments, Touched, sealed};
 use crate::dlpack::{DLDataType, TensorElement};
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
-use crate::process::driver;
 use crate::types::{Pod, bytes_of};
 use crate::util::{debug_by, raw_enum};
 
@@ -26,20 +25,6 @@ raw_enum! {
         Bytes64 = CU_TENSOR_MAP_SWIZZLE_64B,
         /// Exchanged within 128 bytes.
         Bytes128 = CU_TENSOR_MAP_SWIZZLE_128B,
-    }
-}
-
-raw_enum! {
-    /// How channels follow each other in memory.
-    #[derive(Default)]
-    TensorInterleave: CUtensorMapInterleave {
-        /// As the other dimensions.
-        #[default]
-        None = CU_TENSOR_MAP_INTERLEAVE_NONE,
-        /// In slices of 16 bytes.
-        Bytes16 = CU_TENSOR_MAP_INTERLEAVE_16B,
-        /// In slices of 32 bytes.
-        Bytes32 = CU_TENSOR_MAP_INTERLEAVE_32B,
     }
 }
 
@@ -115,8 +100,6 @@ pub struct TensorTiles {
     /// Elements of the tensor from one element of a tile to the next in each dimension, at most 8: a tile of 8 with
     /// steps of 2 has 4 elements.
     pub steps: Vec<usize>,
-    /// How channels follow each other.
-    pub interleave: TensorInterleave,
     /// The order of a tile in shared memory.
     pub swizzle: TensorSwizzle,
     /// What is brought into the L2 cache.
@@ -134,7 +117,6 @@ impl TensorTiles {
             shape,
             tile: tile.into(),
             strides: None,
-            interleave: TensorInterleave::default(),
             swizzle: TensorSwizzle::default(),
             promotion: TensorPromotion::default(),
             fill: TensorFill::default(),
@@ -151,12 +133,6 @@ impl TensorTiles {
     #[must_use]
     pub fn with_steps(self, steps: impl Into<Vec<usize>>) -> Self {
         Self { steps: steps.into(), ..self }
-    }
-
-    /// Sets [`interleave`](Self::interleave).
-    #[must_use]
-    pub fn with_interleave(self, interleave: TensorInterleave) -> Self {
-        Self { interleave, ..self }
     }
 
     /// Sets [`swizzle`](Self::swizzle).
@@ -272,7 +248,6 @@ fn encode<T: TensorElement>(
     memory: &DeviceSlice<'_, T>,
     tiles: &TensorTiles,
 ) -> Result<CUtensorMap> {
-    driver::ensure()?;
     let address = memory.as_raw();
     let unknown = || Error::invalid(OP, "tensor maps have no complex numbers");
     let data_type = data_type::<T>().ok_or_else(unknown)?;
@@ -296,7 +271,7 @@ fn encode<T: TensorElement>(
                 strides.as_ptr(),
                 tile.as_ptr(),
                 steps.as_ptr(),
-                tiles.interleave.as_raw(),
+                cuda_sys::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 tiles.swizzle.as_raw(),
                 tiles.promotion.as_raw(),
                 tiles.fill.as_raw(),
@@ -308,20 +283,13 @@ fn encode<T: TensorElement>(
 impl TensorTiles {
     /// The strides; an error for what the reference of the call excludes, for which the driver's explains nothing.
     fn checked<T: TensorElement>(&self, address: u64, bytes: usize) -> Result<Vec<u64>> {
-        let Self { shape, tile, steps, interleave, .. } = self;
-        let (rank, size, plain) =
-            (shape.len(), size_of::<T>(), *interleave == TensorInterleave::None);
+        let Self { shape, tile, steps, .. } = self;
+        let (rank, size) = (shape.len(), size_of::<T>());
         let require = |holds: bool, why: &'static str| Error::unless(holds, OP, why);
         require((1..=5).contains(&rank), "a tensor has one dimension to five")?;
-        require(plain || rank >= 3, "interleaved channels need three dimensions")?;
         let alike = tile.len() == rank && steps.len() == rank;
         require(alike, "shape, tile and steps have the same number of dimensions")?;
-        let unit = if *interleave == TensorInterleave::Bytes32 { 32 } else { 16 };
-        let aligned = address % unit == 0;
-        require(
-            aligned,
-            "the memory begins at a multiple of 16, or 32 if channels are interleaved by 32",
-        )?;
+        require(address % 16 == 0, "the memory begins at a multiple of 16 bytes")?;
         let lengths = shape.iter().all(|len| (1..=1 << 32).contains(len));
         require(lengths, "a dimension has one element to 2^32")?;
         let tiles = tile.iter().all(|len| (1..=256).contains(len));
@@ -329,10 +297,7 @@ impl TensorTiles {
         let steps = steps.iter().all(|step| (1..=8).contains(step));
         require(steps, "steps are from 1 to 8")?;
         let row = tile[0] * size;
-        require(
-            !plain || row % 16 == 0,
-            "the innermost dimension of a tile has a multiple of 16 bytes",
-        )?;
+        require(row % 16 == 0, "the innermost dimension of a tile has a multiple of 16 bytes")?;
         let most = match self.swizzle {
             TensorSwizzle::None => usize::MAX,
             TensorSwizzle::Bytes32 => 32,
@@ -340,7 +305,7 @@ impl TensorTiles {
             TensorSwizzle::Bytes128 => 128,
         };
         require(
-            !plain || row <= most,
+            row <= most,
             "the innermost dimension of a tile has at most the bytes of the swizzle",
         )?;
         let fits = self.fill == TensorFill::Zero
@@ -354,11 +319,8 @@ impl TensorTiles {
             strides.len() == rank - 1,
             "there is a stride for each dimension but the innermost",
         )?;
-        let multiples = strides.iter().all(|stride| stride % unit == 0 && *stride < 1 << 40);
-        require(
-            multiples,
-            "strides are multiples of 16, or 32 if channels are interleaved by 32, below 2^40",
-        )?;
+        let multiples = strides.iter().all(|stride| stride % 16 == 0 && *stride < 1 << 40);
+        require(multiples, "strides are multiples of 16 bytes, below 2^40")?;
         // Below 2^75.
         let last = shape.iter().skip(1).zip(&strides);
         let last: u128 = last.map(|(len, stride)| (*len as u128 - 1) * u128::from(*stride)).sum();

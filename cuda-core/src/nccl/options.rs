@@ -1,7 +1,5 @@
 //! How communicators are created.
 
-use std::ffi::c_int;
-use std::num::NonZero;
 use std::time::Duration;
 
 use super::raw::RawConfig;
@@ -20,7 +18,8 @@ use crate::util::setting;
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,
     pub(super) blocking: bool,
-    max_ctas: Option<NonZero<c_int>>,
+    /// 0: NCCL chooses.
+    max_ctas: u16,
 }
 
 impl CommunicatorOptions {
@@ -29,7 +28,7 @@ impl CommunicatorOptions {
 
     /// A time limit of ten minutes.
     pub const fn new() -> Self {
-        Self { limit: Self::LIMIT, blocking: false, max_ctas: None }
+        Self { limit: Self::LIMIT, blocking: false, max_ctas: 0 }
     }
 
     /// How long a call, or a [wait](super::Communicator::wait), may take, and for how long work goes on
@@ -56,7 +55,7 @@ impl CommunicatorOptions {
     /// NCCL takes the environment variable `NCCL_MAX_CTAS` instead, where it is set.
     #[doc(alias("maxCTAs"))]
     pub const fn max_ctas(mut self, most: u16) -> Self {
-        self.max_ctas = NonZero::new(most as c_int);
+        self.max_ctas = most;
         self
     }
 
@@ -87,8 +86,8 @@ impl CommunicatorOptions {
     /// How many [thread blocks](Self::max_ctas) an operation has at most; [`None`] if NCCL chooses.
     pub const fn get_max_ctas(&self) -> Option<u16> {
         match self.max_ctas {
-            Some(most) => Some(most.get() as u16),
-            None => None,
+            0 => None,
+            most => Some(most),
         }
     }
 }

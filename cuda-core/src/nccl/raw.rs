@@ -2,7 +2,6 @@
 //! `tests/abi.rs` compares them with a header where there is one.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::num::NonZero;
 use std::ptr;
 
 /// `ncclComm_t`.
@@ -77,8 +76,8 @@ const _: () = assert!(size_of::<RawConfig>() == CONFIG_BYTES);
 
 impl RawConfig {
     /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls block or do not, and whose operations have at
-    /// most that many thread blocks, or as many as NCCL chooses.
-    pub(super) const fn new(blocking: bool, max_ctas: Option<NonZero<c_int>>) -> Self {
+    /// most that many thread blocks; 0: as many as NCCL chooses.
+    pub(super) const fn new(blocking: bool, max_ctas: u16) -> Self {
         Self {
             size: CONFIG_BYTES,
             magic: API_MAGIC,
@@ -87,8 +86,8 @@ impl RawConfig {
             cga_cluster_size: UNDEF_INT,
             min_ctas: UNDEF_INT,
             max_ctas: match max_ctas {
-                Some(most) => most.get(),
-                None => UNDEF_INT,
+                0 => UNDEF_INT,
+                most => most as c_int,
             },
             net_name: ptr::null(),
             split_share: UNDEF_INT,

@@ -1,8 +1,7 @@
 //! Values in memory that streams write and wait for.
 
+use std::convert;
 use std::sync::Mutex;
-
-use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
@@ -13,7 +12,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{GraphTraits, KeptAlive, Notes};
+use crate::timeline::recording::{GraphTraits, Notes};
 use crate::types::Pod;
 use crate::util::{Tree, lock};
 
@@ -192,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this write, or the last launch of a graph with it, has completed.
-        unsafe { write(&stream, address, value, &mut [destination.write()], None) }
+        unsafe { write(&stream, address, value, &mut [destination.write()], convert::identity) }
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -240,7 +239,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait, or the last launch of a graph with it, has completed.
-        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()], None) }
+        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()], convert::identity) }
     }
 }
 
@@ -256,13 +255,7 @@ fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> 
     Error::unless(is_served, op, why)
 }
 
-/// What a capture notes of an operation on a value.
-fn notes(traits: GraphTraits, owner: Option<Arc<dyn KeptAlive>>) -> Notes {
-    let notes = Notes::of_barrier(traits);
-    owner.into_iter().fold(notes, Notes::keep)
-}
-
-/// Enqueues the write of a value, whose owner a capture keeps.
+/// Enqueues the write of a value. In a capture, `keep` adds what owns the value.
 ///
 /// # Safety
 /// `address` is of a value of type `T`, aligned to its size, that the stream's device reaches until
@@ -273,12 +266,12 @@ pub(super) unsafe fn write<T: StreamValue>(
     address: CUdeviceptr,
     value: T,
     touches: &mut [Touch<'_>],
-    owner: Option<Arc<dyn KeptAlive>>,
+    keep: impl FnOnce(Notes) -> Notes,
 ) -> Result<()> {
     require::<T>(stream.core().device(), None)?;
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.write(stream, address) };
-    stream.submit_noted(T::WRITE, touches, || notes(GraphTraits::EVENT, owner), call).1
+    stream.submit_noted(T::WRITE, touches, || keep(Notes::of_barrier(GraphTraits::EVENT)), call).1
 }
 
 /// Enqueues the wait for a value, after a checkpoint.
@@ -290,7 +283,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     address: CUdeviceptr,
     until: WaitValue<T>,
     touches: &mut [Touch<'_>],
-    owner: Option<Arc<dyn KeptAlive>>,
+    keep: impl FnOnce(Notes) -> Notes,
 ) -> Result<()> {
     require(stream.core().device(), Some(until))?;
     let (condition, value) = match until {
@@ -303,7 +296,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
     // Captured, it holds up each launch of the graph, which makes the checkpoint.
     let is_late = stream.timeline().recording().is_none();
-    let notes = || notes(GraphTraits::MAY_TAKE_LONG, owner);
+    let notes = || keep(Notes::of_barrier(GraphTraits::MAY_TAKE_LONG));
     let submit = || stream.submit_noted(T::WAIT, touches, notes, call);
     stream.late_if(is_late, submit)?.1
 }

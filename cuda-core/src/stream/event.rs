@@ -192,27 +192,27 @@ impl Event {
     #[doc(alias("cuGraphAddEventRecordNode", "cudaGraphAddEventRecordNode"))]
     pub fn record_each<K: StreamKind>(self: &Arc<Self>, stream: &Stream<K>) -> Result<()> {
         let op = "cuEventRecordWithFlags";
-        let Some(recording) = stream.core().timeline().recording() else {
+        if stream.core().timeline().recording().is_none() {
             return self.record(stream);
-        };
+        }
         let event = self.live()?.as_raw();
         if self.context() != stream.context() {
             return Err(WrongContext { op, what: "the event".into() }.into());
         }
         let bound = stream.core().bind_work(op)?;
-        recording.require_can_hold(op, GraphTraits::EVENT)?;
-        let notes = Notes::of(GraphTraits::EVENT).keep(self.clone());
-        self.captures.leave();
-        // The graph may be launched after anything, and host functions may come before the record.
-        self.held_up.store(true, Ordering::Release);
-        self.last.share();
+        let notes = || Notes::of(GraphTraits::EVENT).keep(self.clone());
+        // Not called if the capture refuses the operation: the event then stays as it was.
         let call = |stream| {
+            self.captures.leave();
+            // The graph may be launched after anything, and host functions may come before the record.
+            self.held_up.store(true, Ordering::Release);
+            self.last.share();
             let flags = CU_EVENT_RECORD_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event,
             // which is of the stream's context, until their last launch has completed.
             unsafe { cu::cuEventRecordWithFlags(event, stream, flags) }
         };
-        bound.submit_noted(op, &mut [], || notes, call).1
+        bound.submit_noted(op, &mut [], notes, call).1
     }
 
     /// Whether the event may take any time, as far as this crate knows.

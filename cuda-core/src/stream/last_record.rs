@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Result;
-use crate::process::driver;
 use crate::timeline::Timeline;
 use crate::util::lock;
 
@@ -81,7 +80,6 @@ impl LastRecord {
         wait: impl FnOnce() -> Result<bool>,
         note: impl FnOnce(RecordedPoint),
     ) -> Result<bool> {
-        driver::ensure()?;
         let before = self.known();
         let waited = wait()?;
         if let Some(point) = before.filter(|point| waited && self.is_last(*point)) {

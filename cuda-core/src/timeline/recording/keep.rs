@@ -45,7 +45,7 @@ impl Notes {
         notes
     }
 
-    /// Adds what lives for as long as the graph may run. The caller keeps it until the operation was captured.
+    /// Adds what lives for as long as the graph may run.
     pub(crate) fn keep(mut self, owner: Arc<dyn KeptAlive>) -> Self {
         self.0.owners.0.push(owner);
         self
@@ -95,7 +95,7 @@ impl OpenRecording {
 
 impl Recording {
     /// Refuses what the body of a condition cannot have.
-    pub(crate) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
+    pub(super) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
         let refused = traits.has(GraphTraits::EVENT) && self.outer.is_some();
         if refused { Err(Error::NotCapturable { op }) } else { Ok(()) }
     }
