@@ -3,14 +3,16 @@
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use cuda_core::nccl::{
     Communicator, CommunicatorOptions, Element, Ranks, Reduction, UniqueId, group,
 };
 use cuda_core::{Context, Device, DeviceBuffer, Error, Result, Stream, Version, bf16, f16};
-use support::{gpu_test, refusal};
+use support::{Driver, gpu_test, refusal};
 
 mod bad_input;
+mod growth;
 mod life;
 mod order;
 mod registered;
@@ -45,6 +47,16 @@ impl Drop for Apart {
 fn apart(contexts: &[Context]) -> Result<Apart> {
     // SAFETY: the tests enqueue the same operations at all.
     Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
+}
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Calls may take only a moment, or as long as real ranks take to join.
+fn impatience() -> CommunicatorOptions {
+    CommunicatorOptions::new().limit(match Driver::selected() {
+        Driver::Simulated { .. } => SHORT,
+        Driver::Loaded => Duration::from_secs(10),
+    })
 }
 
 /// A buffer for each rank, with the elements that `at` gives it.

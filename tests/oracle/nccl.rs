@@ -59,7 +59,7 @@ const MEMBERS: [&str; 9] = [
 ];
 
 /// Functions of `library.rs`, with their arguments in `nccl.h`.
-const FUNCTIONS: [(&str, &str); 27] = [
+const FUNCTIONS: [(&str, &str); 29] = [
     ("ncclGetVersion", "int *"),
     ("ncclGetErrorString", "ncclResult_t"),
     ("ncclGetLastError", "ncclComm_t"),
@@ -105,10 +105,13 @@ const FUNCTIONS: [(&str, &str); 27] = [
     ("ncclCommInitRankScalable", "ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *"),
     // Of 2.27.
     ("ncclCommShrink", "ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int"),
+    // Of 2.29.
+    ("ncclCommGetUniqueId", "ncclComm_t, ncclUniqueId *"),
+    ("ncclCommGrow", "ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig_t *"),
 ];
 
 /// Types of `nccl.h`, in Rust. Its enumerations are as large as an `int`, which is asserted.
-const TYPES: [(&str, &str); 20] = [
+const TYPES: [(&str, &str); 21] = [
     ("void", ""),
     ("int", "c_int"),
     ("int *", "*mut c_int"),
@@ -127,6 +130,7 @@ const TYPES: [(&str, &str); 20] = [
     ("ncclComm_t *", "*mut RawCommunicator"),
     ("ncclUniqueId", "RawUniqueId"),
     ("ncclUniqueId *", "*mut RawUniqueId"),
+    ("const ncclUniqueId *", "*const RawUniqueId"),
     ("ncclConfig_t *", "*mut RawConfig"),
     ("cudaStream_t", "CUstream"),
 ];
@@ -164,6 +168,7 @@ fn since(name: &str) -> Option<u32> {
         "ncclCommRegister" | "ncclCommDeregister" => Some(19),
         "ncclCommInitRankScalable" => Some(23),
         "ncclCommShrink" | "NCCL_SHRINK_DEFAULT" | "NCCL_SHRINK_ABORT" => Some(27),
+        "ncclCommGetUniqueId" | "ncclCommGrow" => Some(29),
         _ => None,
     }
 }

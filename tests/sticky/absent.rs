@@ -191,7 +191,12 @@ fn m_nccl_too_old_for_a_function() {
     }
     cuda_sim::install(cuda_sim::Config::from_env().devices(1)).expect("it is the first");
     let of_2_18 = |name: &CStr| match name.to_bytes() {
-        b"ncclCommRegister" | b"ncclCommDeregister" | b"ncclCommShrink" => ptr::null(),
+        b"ncclCommRegister"
+        | b"ncclCommDeregister"
+        | b"ncclCommShrink"
+        | b"ncclCommInitRankScalable"
+        | b"ncclCommGetUniqueId"
+        | b"ncclCommGrow" => ptr::null(),
         _ => cuda_sim::symbol(name),
     };
     // SAFETY: the simulated NCCL's functions have the signatures of `nccl.h`.
@@ -203,10 +208,26 @@ fn m_nccl_too_old_for_a_function() {
     // SAFETY: nothing is enqueued.
     let alone = &unsafe { ranks.into_communicators() }[0];
     let shrunk = alone.shrink(&[1]).expect_err("nor this one");
-    for (error, op) in [(error, "ncclCommRegister"), (shrunk, "ncclCommShrink")] {
+    let growth_id = alone.growth_id().expect_err("nor this one");
+    let grown = alone.grow(2).expect_err("nor this one");
+    let id = nccl::UniqueId::new().expect("of 2.18");
+    let options = nccl::CommunicatorOptions::new();
+    // SAFETY: nothing is enqueued.
+    let joined = unsafe { nccl::Communicator::join_grown(&context, id, 1, 2, &options) };
+    // SAFETY: as above.
+    let several = unsafe { nccl::Communicator::init_rank(&context, [id; 2], 0, 2) };
+    let all = [
+        (error, "ncclCommRegister"),
+        (shrunk, "ncclCommShrink"),
+        (growth_id, "ncclCommGetUniqueId"),
+        (grown, "ncclCommGrow"),
+        (joined.expect_err("nor this one"), "ncclCommGrow"),
+        (several.expect_err("nor this one"), "ncclCommInitRankScalable"),
+    ];
+    for (error, op) in all {
         let missing = |error: &Error| matches!(error, Error::Nccl(it) if matches!(&**it, NcclError::Missing { op: it, .. } if *it == op));
         assert!(missing(&error), "{error}");
-        assert!(error.to_string().contains("NCCL 2.28 is too old"), "{error}");
+        assert!(error.to_string().contains("NCCL 2.29 is too old"), "{error}");
     }
     value.close().expect("it is not registered");
     child::done();

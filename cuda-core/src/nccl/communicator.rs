@@ -1,22 +1,17 @@
 //! A rank of a communicator.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use std::{mem, ptr, slice};
+use std::{ptr, slice};
 
-use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
-use super::library::missing;
+use super::joined::{JoinBy, Joined, await_all, finalize_all};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{
-    IN_PROGRESS, RawCommunicator, RawConfig, SHRINK_ABORT, SHRINK_DEFAULT, SPLIT_NOCOLOR, SUCCESS,
-};
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result, WrongContext};
-use crate::memory::within;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::util::debug_by;
@@ -82,7 +77,8 @@ impl Communicator {
     /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
     ///   the same type, the same roots and reductions, with memory that is [registered](Self::register)
     ///   at all ranks or at none; each [`send`](super::OnStream::send) meets a
-    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split) and [`shrink`](Self::shrink) alike, too.
+    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split), [`shrink`](Self::shrink) and
+    ///   [`grow`](Self::grow) alike, too.
     ///
     /// A rank that is lost, or that aborts, makes the others wait; nothing worse.
     ///
@@ -123,9 +119,9 @@ impl Communicator {
         size: usize,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        let mut begun = Vec::new();
-        Joined::begin(context, ids.as_ref(), (rank, size), options, &mut begun)?;
-        Self::finish(begun).map(|mut it| it.remove(0))
+        let (mut begun, how) = (Vec::new(), JoinBy::Ids(ids.as_ref()));
+        Joined::begin(context, how, (rank, size), options, &mut begun)?;
+        Self::finish(how.op(), begun).map(|mut it| it.remove(0))
     }
 
     /// The error for a stream of another context.
@@ -138,168 +134,19 @@ impl Communicator {
     }
 
     /// Waits until ranks that began to join have joined.
-    pub(super) fn finish(ranks: Vec<Joined>) -> Result<Vec<Self>> {
+    pub(super) fn finish(op: &'static str, ranks: Vec<Joined>) -> Result<Vec<Self>> {
         // Dropped last: foreign code then finds the locks free.
         let ranks: Vec<_> = ranks.into_iter().map(Arc::new).collect();
         let Some(first) = ranks.first() else {
             return Ok(Vec::new());
         };
         let _scope = NcclScope::relaxed(&first.context)?;
-        let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(INIT_RANK)).collect();
-        await_all(INIT_RANK, &mut held?)?;
+        let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(op)).collect();
+        await_all(op, &mut held?)?;
         // From now on, threads of this crate may free it or deregister its memory at any time.
         static HAS_JOINED: AtomicBool = AtomicBool::new(false);
         driver::watch_exit_first(&HAS_JOINED);
         Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
-    }
-
-    /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
-    /// by `key`, and for equal keys by rank. [`None`] as colour for a rank that is to be in none.
-    /// All ranks call it: `ncclCommSplit`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a colour beyond `i32::MAX`; [`Error::Nccl`].
-    ///
-    /// ```no_run
-    /// # fn halves(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
-    /// let half = communicator.split(Some((communicator.rank() % 2) as u32), 0)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias("ncclCommSplit"))]
-    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let op = "ncclCommSplit";
-        driver::ensure()?;
-        let split = self.0.nccl.split;
-        let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
-        let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
-        self.derive(op, |raw, new, config| {
-            // SAFETY: `derive` passes the handle of a live, locked communicator, a place for another that
-            // outlives the call, and a configuration that is read.
-            unsafe { split(raw, color, key, new, config) }
-        })
-    }
-
-    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. The ranks
-    /// that stay call it, all with the same list, when their work on this communicator is done; the excluded
-    /// ranks do not call it: `ncclCommShrink`, of NCCL 2.27.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
-    /// with [`NcclError::Missing`] for an older NCCL.
-    ///
-    /// ```no_run
-    /// # fn fewer(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
-    /// let last = communicator.size() - 1;
-    /// if communicator.rank() < last {
-    ///     let others = communicator.shrink(&[last])?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_DEFAULT"))]
-    pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
-        self.shrink_by(excluded, SHRINK_DEFAULT)
-    }
-
-    /// [`shrink`](Self::shrink) after ranks were lost, for which no new [`UniqueId`] has to be handed out:
-    /// ends the pending work of this communicator first, with unspecified results, and
-    /// [aborts](Self::abort) it in the end.
-    ///
-    /// Until the streams of that work have come to it, NCCL blocks the thread, without a limit, and an abort of
-    /// another thread waits for that. So abort other communicators first whose work these streams wait for.
-    ///
-    /// # Errors
-    /// As [`shrink`](Self::shrink), after the pending work was ended: NCCL refuses a communicator with an
-    /// [error](Self::async_error).
-    ///
-    /// ```no_run
-    /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream, lost: usize) -> cuda_core::Result<()> {
-    /// if communicator.wait(&stream).is_err() {
-    ///     // All that are left have found out that it is this rank.
-    ///     let left = communicator.shrink_after_loss(&[lost])?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_ABORT"))]
-    pub fn shrink_after_loss(&self, lost: &[usize]) -> Result<Self> {
-        let left = self.shrink_by(lost, SHRINK_ABORT)?;
-        // Its ranks do not agree any more on what was enqueued. Failures are reported.
-        drop(self.abort());
-        Ok(left)
-    }
-
-    fn shrink_by(&self, excluded: &[usize], flags: c_int) -> Result<Self> {
-        let op = "ncclCommShrink";
-        driver::ensure()?;
-        let shrink = self.0.nccl.shrink.ok_or_else(|| missing(op))?;
-        excluded.iter().try_for_each(|&rank| within(op, "excluded rank", rank, self.size()))?;
-        Error::unless(!excluded.is_empty(), op, "no rank is excluded")?;
-        let own = excluded.contains(&self.rank());
-        Error::unless(!own, op, "this rank is excluded; only those that stay call it")?;
-        // The size of a communicator is a `c_int`.
-        let mut excluded: Vec<c_int> = excluded.iter().map(|&rank| rank as c_int).collect();
-        excluded.sort_unstable();
-        excluded.dedup();
-        let count = excluded.len() as c_int;
-        let made = self.derive(op, |raw, new, config| {
-            // SAFETY: as above; the ranks are sorted and copied before the function returns.
-            unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
-        });
-        made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
-    }
-
-    /// Makes a communicator from this one by `call`, which may make none. It gets the handle of this one,
-    /// live and locked, with its context current; a place for a handle, which lives until the call is no
-    /// longer in progress; and a configuration to read before it returns.
-    fn derive(
-        &self,
-        op: &'static str,
-        call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
-    ) -> Result<Option<Self>> {
-        let Joined { nccl, options, ref context, .. } = *self.0;
-        // Another thread may write the handle. So the place is given up below if the call may not be over: an
-        // abort that waits for graphs may not yet have ended it.
-        let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
-        let mut config = options.config();
-        let _scope = NcclScope::relaxed(context)?;
-        let mut held = self.0.hold(op)?;
-        let code = call(held.raw(), raw.as_ptr(), &mut config);
-        // Returned also by a call that is in progress, by NCCL 2.28.
-        let code = if code == SUCCESS { IN_PROGRESS } else { code };
-        let finished = held.finish(op, code);
-        let made = raw.load(Ordering::Acquire);
-        if finished.is_err() {
-            if code == IN_PROGRESS {
-                mem::forget(raw);
-            }
-            if !made.is_null() {
-                // NCCL has linked it with the communicator that could not be made, which is freed below, and
-                // would use that in a later abort. Failures are reported.
-                drop(held.abort());
-            }
-        }
-        drop(held);
-        // Dropped, if the call has failed after making it.
-        let place = (self.rank(), self.size());
-        let joined = (!made.is_null()).then(|| Joined::new(nccl, context, place, options, made));
-        finished?;
-        let Some(mut joined) = joined else {
-            return Ok(None);
-        };
-        let mut held = joined.hold(op)?;
-        held.finish(op, IN_PROGRESS)?;
-        let (mut rank, mut size) = (0, 0);
-        // SAFETY: the communicator is live, and known only here; the call writes one number, to a local
-        // that outlives it.
-        held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(made, &mut rank) })?;
-        // SAFETY: as above.
-        held.check("ncclCommCount", unsafe { (nccl.count)(made, &mut size) })?;
-        drop(held);
-        // Neither is ever negative.
-        (joined.rank, joined.size) = (rank as usize, size as usize);
-        Ok(Some(Self(Arc::new(joined))))
     }
 }
 

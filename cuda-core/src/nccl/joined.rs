@@ -7,11 +7,11 @@
 //! abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
 //! another thread do so: NCCL ends the call in progress before it frees anything.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::failure::{async_result, check, failed_work};
@@ -31,8 +31,30 @@ use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::{InlineVec, OwningInlineVec, lock};
 
-/// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
+/// The calls of [`Communicator::init_rank`](super::Communicator::init_rank) and of
+/// [`Communicator::grow`](super::Communicator::grow), as errors name them.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
+pub(super) const GROW: &str = "ncclCommGrow";
+
+/// How a rank finds the others.
+#[derive(Clone, Copy)]
+pub(super) enum JoinBy<'a> {
+    Ids(&'a [UniqueId]),
+    /// By the id of a communicator that grows. NCCL may write the handle until it is known whether the rank has
+    /// joined.
+    Growth(UniqueId, &'a AtomicPtr<c_void>),
+}
+
+impl JoinBy<'_> {
+    /// The function of NCCL, as errors name it.
+    pub(super) fn op(self) -> &'static str {
+        match self {
+            Self::Ids([] | [_]) => INIT_RANK,
+            Self::Ids(_) => "ncclCommInitRankScalable",
+            Self::Growth(..) => GROW,
+        }
+    }
+}
 
 /// A rank, as its owner and the graphs that use it share it.
 pub(super) struct Joined {
@@ -65,6 +87,8 @@ struct State {
     // INVARIANT: live, or null once the communicator was aborted.
     raw: Handle<RawCommunicator>,
     finalized: bool,
+    /// The id by which new ranks join, that this rank has made for the next growth.
+    growth_id: Option<UniqueId>,
 }
 
 /// A communicator that this thread may call.
@@ -85,38 +109,47 @@ impl Joined {
     /// be freed inside.
     pub(super) fn begin(
         context: &Context,
-        ids: &[UniqueId],
+        how: JoinBy<'_>,
         (rank, size): (usize, usize),
         options: &CommunicatorOptions,
         begun: &mut Vec<Self>,
     ) -> Result<()> {
-        let op = INIT_RANK;
-        let nccl = nccl()?;
+        let (op, nccl) = (how.op(), nccl()?);
         Self::require_primary(context)?;
         let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
         within(op, "rank", rank, size)?;
-        let why = "ranks join by at least one id, and by at most as many as there are ranks";
-        Error::unless((1..=size).contains(&ids.len()), op, why)?;
-        let scalable = match ids.len() {
-            1 => None,
-            _ => Some(nccl.init_rank_scalable.ok_or_else(|| missing("ncclCommInitRankScalable"))?),
-        };
-        let mut ids: Vec<_> = ids.iter().map(|id| id.raw()).collect();
+        if let JoinBy::Ids(ids) = how {
+            let why = "ranks join by at least one id, and by at most as many as there are ranks";
+            Error::unless((1..=size).contains(&ids.len()), op, why)?;
+        }
         // Before NCCL gives itself access to the memory of peers.
         let mut joined = Self::new(nccl, context, (rank, size), *options, ptr::null_mut());
-        let mut raw = ptr::null_mut();
-        let mut config = options.config();
+        let (mut raw, mut config) = (ptr::null_mut(), options.config());
         let scope = NcclScope::relaxed(context)?;
-        let code = match scalable {
-            // SAFETY: the context is current. The call reads the configuration, and writes one handle,
-            // to locals that outlive it; what it leaves in progress uses neither.
-            None => unsafe { (nccl.init_rank)(&mut raw, count, ids[0], number, &mut config) },
-            Some(init) => {
+        let code = match how {
+            JoinBy::Ids([id]) => {
+                // SAFETY: the context is current. The call reads the configuration, and writes one handle,
+                // to locals that outlive it; what it leaves in progress uses neither.
+                unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) }
+            }
+            JoinBy::Ids(ids) => {
+                let init = nccl.init_rank_scalable.ok_or_else(|| missing(op))?;
+                let mut ids: Vec<_> = ids.iter().map(|id| id.raw()).collect();
                 // There are no more of them than ranks.
                 let given = ids.len() as c_int;
                 // SAFETY: as above; the call copies the ids, of which there are that many.
                 unsafe { init(&mut raw, count, number, given, ids.as_mut_ptr(), &mut config) }
+            }
+            JoinBy::Growth(id, place) => {
+                let grow = nccl.grow.ok_or_else(|| missing(op))?;
+                let (none, id, at) = (ptr::null_mut(), id.raw(), place.as_ptr());
+                // SAFETY: as above, but the handle is written to the caller's place, again when the call is no
+                // longer in progress.
+                let code = unsafe { grow(none, count, &id, number, at, &mut config) };
+                raw = place.load(Ordering::Acquire);
+                // As `ncclCommSplit` of NCCL 2.28 does, it may return success while it is in progress.
+                if code == SUCCESS { IN_PROGRESS } else { code }
             }
         };
         drop(scope);
@@ -138,7 +171,8 @@ impl Joined {
         begun: &mut Vec<Self>,
     ) -> Result<()> {
         let all = contexts.iter().enumerate().try_for_each(|(rank, context)| {
-            Self::begin(context, slice::from_ref(id), (rank, contexts.len()), options, begun)
+            let how = JoinBy::Ids(slice::from_ref(id));
+            Self::begin(context, how, (rank, contexts.len()), options, begun)
         });
         // The open group fails by itself after an error of NCCL's.
         let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
@@ -165,7 +199,7 @@ impl Joined {
             options,
             blocks: options.will_block(),
             _exposed: Exposed::new(context),
-            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
+            state: Mutex::new(State { raw: Handle(raw), finalized: false, growth_id: None }),
             stop: AtomicBool::new(false),
             ending: Arc::default(),
             uses: Ledger::default(),
@@ -279,6 +313,11 @@ impl LockedRank<'_> {
             IN_PROGRESS => await_all(op, std::slice::from_mut(self)),
             code => self.check(op, code),
         }
+    }
+
+    /// The id for the next growth, if this rank has made it.
+    pub(super) fn growth_id(&mut self) -> &mut Option<UniqueId> {
+        &mut self.state.growth_id
     }
 
     /// Turns NCCL's result into this crate's.

@@ -62,6 +62,10 @@ functions! {
         // Of NCCL 2.27.
         shrink = c"ncclCommShrink"(
             RawCommunicator, *mut c_int, c_int, *mut RawCommunicator, *mut RawConfig, c_int);
+        // Of NCCL 2.29.
+        growth_id = c"ncclCommGetUniqueId"(RawCommunicator, *mut RawUniqueId);
+        grow = c"ncclCommGrow"(
+            RawCommunicator, c_int, *const RawUniqueId, c_int, *mut RawCommunicator, *mut RawConfig);
     }
 }
 

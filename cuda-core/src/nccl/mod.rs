@@ -85,6 +85,7 @@
 
 mod call;
 mod communicator;
+mod derived;
 mod element;
 mod failure;
 mod group;

@@ -100,7 +100,7 @@ impl Ranks {
         }
         let turn = Arc::default();
         all.iter_mut().for_each(|joined| joined.turn = Some(Arc::clone(&turn)));
-        Ok(Self(Communicator::finish(all)?.into()))
+        Ok(Self(Communicator::finish(INIT_RANK, all)?.into()))
     }
 
     /// The number of ranks; at least one.

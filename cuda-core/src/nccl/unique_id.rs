@@ -35,9 +35,16 @@ impl UniqueId {
     #[doc(alias("ncclGetUniqueId"))]
     pub fn new() -> Result<Self> {
         let nccl = nccl()?;
+        Self::made_by(|id| {
+            // SAFETY: the function writes one id, to a place that outlives the call.
+            checked("ncclGetUniqueId", nccl, unsafe { (nccl.unique_id)(id) })
+        })
+    }
+
+    /// The id that `make` writes to the place that it gets.
+    pub(super) fn made_by(make: impl FnOnce(*mut RawUniqueId) -> Result<()>) -> Result<Self> {
         let mut id = RawUniqueId { internal: [0; UNIQUE_ID_BYTES] };
-        // SAFETY: the function writes one id, to a local that outlives the call.
-        checked("ncclGetUniqueId", nccl, unsafe { (nccl.unique_id)(&mut id) })?;
+        make(&mut id)?;
         Ok(Self(id.internal))
     }
 

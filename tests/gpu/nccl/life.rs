@@ -1,24 +1,18 @@
 //! What ends: ranks that are lost, communicators that are dropped or aborted.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cuda_core::drops::DropFailure;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
 use support::judge::DropFailures;
-use support::{Driver, expect_drop_failures, gpu_test, refusal, stall};
+use support::{expect_drop_failures, gpu_test, refusal, stall};
 
-use super::{Apart, apart, buffers, devices, values};
-
-const SHORT: Duration = Duration::from_millis(200);
+use super::{Apart, SHORT, apart, buffers, devices, impatience, values};
 
 /// Ranks whose calls may take only a moment, or as long as real ones take to join.
 fn impatient(contexts: &[Context]) -> Result<Ranks> {
-    let limit = match Driver::selected() {
-        Driver::Simulated { .. } => SHORT,
-        Driver::Loaded => Duration::from_secs(10),
-    };
-    Ranks::init_all_with(contexts, &CommunicatorOptions::new().limit(limit))
+    Ranks::init_all_with(contexts, &impatience())
 }
 
 /// Lets two ranks connect, which NCCL does at their first operation.

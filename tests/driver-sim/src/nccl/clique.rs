@@ -1,6 +1,6 @@
 //! Cliques: the ranks of which each has a communicator for the same operations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::handle::Id;
 use crate::nccl::lane::Lane;
@@ -26,6 +26,8 @@ pub(crate) struct Clique {
     pub(crate) splits: BTreeMap<SplitKey, Split>,
     /// Ranks were missing, which was reported.
     pub(crate) lacks_ranks: bool,
+    /// The id by which new ranks join, and the ranks that have taken part in that growth.
+    pub(crate) growth: Option<(UniqueId, BTreeSet<usize>)>,
 }
 
 /// The ranks that a communicator is made without, and how many were made before without them.
@@ -49,6 +51,7 @@ impl Clique {
             lanes: BTreeMap::new(),
             splits: BTreeMap::new(),
             lacks_ranks: false,
+            growth: None,
         }
     }
 

@@ -61,8 +61,8 @@ pub(crate) const NO_COLOR: c_int = -1;
 pub(crate) const SHRINK_DEFAULT: c_int = 0;
 pub(crate) const SHRINK_ABORT: c_int = 1;
 
-/// The version that the simulated NCCL has: 2.28.3.
-pub(crate) const VERSION: c_int = 22803;
+/// The version that the simulated NCCL has: 2.29.3.
+pub(crate) const VERSION: c_int = 22903;
 
 /// `ncclNumOps`: the least number of a reduction that a program made.
 pub(crate) const BUILT_IN: c_int = 5;

@@ -79,6 +79,15 @@ pub(crate) mod symbol {
             new: *mut Comm,
             config: *const Config,
         ) -> c_int;
+        pub(crate) fn ncclCommGetUniqueId(comm: Comm, id: *mut UniqueId) -> c_int;
+        pub(crate) fn ncclCommGrow(
+            comm: Comm,
+            size: c_int,
+            id: *const UniqueId,
+            rank: c_int,
+            new: *mut Comm,
+            config: *const Config,
+        ) -> c_int;
         pub(crate) fn ncclCommShrink(
             comm: Comm,
             excluded: *mut c_int,

@@ -1,5 +1,6 @@
 //! How ranks join, and how communicators are made from others.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::c_int;
 use std::slice;
@@ -19,11 +20,24 @@ use crate::report::ViolationKind;
 
 nccl_entries! {
     ncclGetUniqueId(id: *mut UniqueId) |call| {
-        call.nccl.ids += 1;
-        let mut bytes = [0x5a; 128];
-        bytes[..8].copy_from_slice(&call.nccl.ids.to_le_bytes());
+        let new = new_id(call);
         // SAFETY: the caller passes a place for the id.
-        unsafe { put(id, UniqueId { internal: bytes }) }
+        unsafe { put(id, new) }
+    }
+
+    ncclCommGetUniqueId(comm: RawComm, id: *mut UniqueId) of comm |call| {
+        let own = call.ready_communicator(comm)?;
+        let new = new_id(call);
+        let clique = call.nccl.communicators[&own].clique;
+        let clique = clique.and_then(|clique| call.nccl.cliques.get_mut(&clique));
+        let growth = &mut clique.ok_or(Code::INVALID_ARGUMENT)?.growth;
+        if growth.is_some() {
+            return Err(Code::INVALID_USAGE);
+        }
+        *growth = Some((new, BTreeSet::new()));
+        crate::state::CHANGED.notify_all();
+        // SAFETY: the caller passes a place for the id.
+        unsafe { put(id, new) }
     }
 
     ncclCommInitRank(comm: *mut RawComm, ranks: c_int, id: UniqueId, rank: c_int) |call| {
@@ -138,6 +152,66 @@ nccl_entries! {
         let (known, key) = (known.ok_or(Code::INVALID_ARGUMENT)?, own.rank as c_int);
         // SAFETY: the caller passes a place for the communicator, and null or a configuration.
         unsafe { derive(call, parent, known, (0, key), new, config) }
+    }
+    ncclCommGrow(
+        comm: RawComm,
+        size: c_int,
+        id: *const UniqueId,
+        rank: c_int,
+        new: *mut RawComm,
+        config: *const Config,
+    ) |call| {
+        // SAFETY: the caller passes null or a configuration.
+        let blocking = unsafe { blocks(config) }?.unwrap_or(true);
+        let (id, rank) = if comm.is_null() {
+            if id.is_null() {
+                return Err(Code::INVALID_ARGUMENT);
+            }
+            // SAFETY: not null, so the caller passes an id.
+            (unsafe { id.read() }, rank)
+        } else {
+            if rank != -1 {
+                return Err(Code::INVALID_ARGUMENT);
+            }
+            let (id, rank) = growth(call, comm, size)?;
+            (id, rank as c_int)
+        };
+        // SAFETY: the caller passes a place for the communicator.
+        unsafe { join(call, new, (size, &[id], rank), blocking) }
+    }
+}
+
+/// An id of this process.
+fn new_id(call: &mut Call) -> UniqueId {
+    call.nccl.ids += 1;
+    let mut bytes = [0x5a; 128];
+    bytes[..8].copy_from_slice(&call.nccl.ids.to_le_bytes());
+    UniqueId { internal: bytes }
+}
+
+/// The id of a communicator's growth, which this rank takes part in, and the rank. Waits until a rank has made
+/// the id.
+fn growth(call: &mut Call, comm: RawComm, size: c_int) -> Answer<(UniqueId, usize)> {
+    loop {
+        let own = call.ready_communicator(comm)?;
+        let own = &call.nccl.communicators[&own];
+        let (rank, clique) = (own.rank, own.clique.ok_or(Code::INVALID_ARGUMENT)?);
+        let clique = call.nccl.cliques.get_mut(&clique).ok_or(Code::INVALID_ARGUMENT)?;
+        let there = clique.ranks.len();
+        if usize::try_from(size).is_ok_and(|size| size <= there) {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        if let Some((id, ranks)) =
+            clique.growth.as_mut().filter(|(_, known)| !known.contains(&rank))
+        {
+            let id = *id;
+            ranks.insert(rank);
+            if ranks.len() == there {
+                clique.growth = None;
+            }
+            return Ok((id, rank));
+        }
+        call.wait(None);
     }
 }
 

@@ -160,6 +160,44 @@ fn a_communicator_shrinks_to_the_ranks_that_are_left() {
 }
 
 #[test]
+fn a_communicator_grows_by_ranks_that_know_its_id() {
+    let session = begin();
+    let (first, config) = (unique(), &config(false));
+    let (mut pair, mut grown) = ([null_mut(); 2], [null_mut(); 3]);
+    for (rank, comm) in pair.iter_mut().enumerate() {
+        bind(rank as c_int);
+        gives!(IN_PROGRESS, ncclCommInitRankConfig(comm, 2, first, rank as c_int, config));
+    }
+    assert!(pair.iter().all(|comm| settled(*comm) == SUCCESS));
+    let mut id = UniqueId { internal: [0; 128] };
+    let again = &mut id.clone();
+    done!(ncclCommGetUniqueId(pair[1], &mut id));
+    gives!(INVALID_USAGE, ncclCommGetUniqueId(pair[0], again));
+    gives!(INVALID_ARGUMENT, ncclCommGrow(pair[0], 2, null(), -1, &mut grown[0], config));
+    gives!(INVALID_ARGUMENT, ncclCommGrow(pair[0], 3, null(), 0, &mut grown[0], config));
+    gives!(INVALID_ARGUMENT, ncclCommGrow(null_mut(), 3, null(), 2, &mut grown[2], config));
+    for (rank, comm) in pair.into_iter().enumerate() {
+        bind(rank as c_int);
+        gives!(IN_PROGRESS, ncclCommGrow(comm, 3, null(), -1, &mut grown[rank], config));
+        assert_eq!((state_of(comm), state_of(grown[rank])), (SUCCESS, IN_PROGRESS));
+    }
+    bind(2);
+    gives!(IN_PROGRESS, ncclCommGrow(null_mut(), 3, &id, 2, &mut grown[2], config));
+    for (rank, comm) in grown.into_iter().enumerate() {
+        let (mut new, mut count) = (-1, -1);
+        assert_eq!(settled(comm), SUCCESS);
+        done!(ncclCommUserRank(comm, &mut new));
+        done!(ncclCommCount(comm, &mut count));
+        assert_eq!((new, count), (rank as c_int, 3));
+        done!(ncclCommDestroy(comm));
+    }
+    // The id is used up: there can be another.
+    done!(ncclCommGetUniqueId(pair[0], again));
+    pair.into_iter().for_each(|comm| done!(ncclCommDestroy(comm)));
+    session.assert_clean();
+}
+
+#[test]
 fn finalising_waits_for_work_and_for_all_ranks() {
     let session = begin();
     let ranks = ranks::<2>();
@@ -310,7 +348,7 @@ fn the_version_and_the_symbols() {
     let session = begin();
     let mut version = 0;
     done!(ncclGetVersion(&mut version));
-    assert_eq!(version, 22803);
+    assert_eq!(version, 22903);
     session.set_nccl_version(21706);
     done!(ncclGetVersion(&mut version));
     assert_eq!(version, 21706);

@@ -1,0 +1,282 @@
+//! Communicators that are made from others: parts of them, without some ranks, or with more.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{mem, ptr};
+
+use super::communicator::Communicator;
+use super::joined::{GROW, JoinBy, Joined, await_all};
+use super::library::missing;
+use super::options::CommunicatorOptions;
+use super::polling::NcclScope;
+use super::raw::{
+    IN_PROGRESS, RawCommunicator, RawConfig, SHRINK_ABORT, SHRINK_DEFAULT, SPLIT_NOCOLOR, SUCCESS,
+};
+use super::unique_id::UniqueId;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::memory::within;
+use crate::process::driver;
+
+/// What a rank of a communicator that grows passes as its number, which it keeps.
+const KEPT_RANK: c_int = -1;
+
+/// # Making communicators from others
+impl Communicator {
+    /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
+    /// by `key`, and for equal keys by rank. [`None`] as colour for a rank that is to be in none.
+    /// All ranks call it: `ncclCommSplit`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a colour beyond `i32::MAX`; [`Error::Nccl`].
+    ///
+    /// ```no_run
+    /// # fn halves(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
+    /// let half = communicator.split(Some((communicator.rank() % 2) as u32), 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommSplit"))]
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let op = "ncclCommSplit";
+        driver::ensure()?;
+        let split = self.0.nccl.split;
+        let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
+        let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
+        self.derive(op, |raw, new, config| {
+            // SAFETY: `derive` passes the handle of a live, locked communicator, a place for another that
+            // outlives the call, and a configuration that is read.
+            unsafe { split(raw, color, key, new, config) }
+        })
+    }
+
+    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. The ranks
+    /// that stay call it, all with the same list, when their work on this communicator is done; the excluded
+    /// ranks do not call it: `ncclCommShrink`, of NCCL 2.27.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
+    /// with [`NcclError::Missing`] for an older NCCL.
+    ///
+    /// ```no_run
+    /// # fn fewer(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
+    /// let last = communicator.size() - 1;
+    /// if communicator.rank() < last {
+    ///     let others = communicator.shrink(&[last])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_DEFAULT"))]
+    pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
+        self.shrink_by(excluded, SHRINK_DEFAULT)
+    }
+
+    /// [`shrink`](Self::shrink) after ranks were lost, for which no new [`UniqueId`] has to be handed out:
+    /// ends the pending work of this communicator first, with unspecified results, and
+    /// [aborts](Self::abort) it in the end.
+    ///
+    /// Until the streams of that work have come to it, NCCL blocks the thread, without a limit, and an abort of
+    /// another thread waits for that. So abort other communicators first whose work these streams wait for.
+    ///
+    /// # Errors
+    /// As [`shrink`](Self::shrink), after the pending work was ended: NCCL refuses a communicator with an
+    /// [error](Self::async_error).
+    ///
+    /// ```no_run
+    /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream, lost: usize) -> cuda_core::Result<()> {
+    /// if communicator.wait(&stream).is_err() {
+    ///     // All that are left have found out that it is this rank.
+    ///     let left = communicator.shrink_after_loss(&[lost])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommShrink", "NCCL_SHRINK_ABORT"))]
+    pub fn shrink_after_loss(&self, lost: &[usize]) -> Result<Self> {
+        let left = self.shrink_by(lost, SHRINK_ABORT)?;
+        // Its ranks do not agree any more on what was enqueued. Failures are reported.
+        drop(self.abort());
+        Ok(left)
+    }
+
+    fn shrink_by(&self, excluded: &[usize], flags: c_int) -> Result<Self> {
+        let op = "ncclCommShrink";
+        driver::ensure()?;
+        let shrink = self.0.nccl.shrink.ok_or_else(|| missing(op))?;
+        excluded.iter().try_for_each(|&rank| within(op, "excluded rank", rank, self.size()))?;
+        Error::unless(!excluded.is_empty(), op, "no rank is excluded")?;
+        let own = excluded.contains(&self.rank());
+        Error::unless(!own, op, "this rank is excluded; only those that stay call it")?;
+        // The size of a communicator is a `c_int`.
+        let mut excluded: Vec<c_int> = excluded.iter().map(|&rank| rank as c_int).collect();
+        excluded.sort_unstable();
+        excluded.dedup();
+        let count = excluded.len() as c_int;
+        let made = self.derive(op, |raw, new, config| {
+            // SAFETY: as above; the ranks are sorted and copied before the function returns.
+            unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
+        });
+        made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
+    }
+
+    /// The id by which new ranks join those of this communicator, once: one rank makes it, sends it to the new
+    /// ranks, which call [`join_grown`](Self::join_grown), and all ranks of this communicator then call
+    /// [`grow`](Self::grow): `ncclCommGetUniqueId`, of NCCL 2.29.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
+    #[doc(alias("ncclCommGetUniqueId"))]
+    pub fn growth_id(&self) -> Result<UniqueId> {
+        let op = "ncclCommGetUniqueId";
+        driver::ensure()?;
+        let growth_id = self.0.nccl.growth_id.ok_or_else(|| missing(op))?;
+        let _scope = NcclScope::relaxed(&self.0.context)?;
+        let mut held = self.0.hold(op)?;
+        let id = UniqueId::made_by(|id| {
+            // SAFETY: the communicator is live and locked, with its context current; the call writes one id, to a
+            // place that outlives it.
+            held.check(op, unsafe { growth_id(held.raw(), id) })
+        })?;
+        *held.growth_id() = Some(id);
+        Ok(id)
+    }
+
+    /// Makes a communicator of `size` ranks: those of this one, which keep their numbers, and new ones, which
+    /// [join](Self::join_grown) meanwhile. All ranks of this one call it, when their work on it is done:
+    /// `ncclCommGrow`, of NCCL 2.29. Drop this one then.
+    ///
+    /// Until a rank has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last rank,
+    /// without a limit, and an abort of another thread waits for that.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `size` is greater than this one's; [`Error::Nccl`], with
+    /// [`NcclError::TimedOut`](crate::NcclError::TimedOut) if a new rank did not come, and with
+    /// [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
+    ///
+    /// ```no_run
+    /// use cuda_core::nccl::{Communicator, CommunicatorOptions, UniqueId};
+    ///
+    /// # fn send(_: UniqueId) {}
+    /// # fn receive() -> UniqueId { unimplemented!() }
+    /// # fn of_two_ranks(communicator: Communicator) -> cuda_core::Result<()> {
+    /// if communicator.rank() == 0 {
+    ///     send(communicator.growth_id()?); // to the process that is new
+    /// }
+    /// let communicator = communicator.grow(3)?;
+    /// # Ok(())
+    /// # }
+    /// # fn new_process(context: cuda_core::Context) -> cuda_core::Result<()> {
+    /// // In the new process:
+    /// let options = CommunicatorOptions::new();
+    /// // SAFETY: all ranks run this program, which makes the same calls at each.
+    /// let communicator = unsafe { Communicator::join_grown(&context, receive(), 2, 3, &options) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommGrow"))]
+    pub fn grow(&self, size: usize) -> Result<Self> {
+        let op = GROW;
+        driver::ensure()?;
+        let grow = self.0.nccl.grow.ok_or_else(|| missing(op))?;
+        let why = || format!("{size} ranks are no more than the {} that there are", self.size());
+        Error::unless_with(size > self.size(), op, why)?;
+        let count = c_int::try_from(size);
+        let count = count.map_err(|_| Error::SizeOverflow { len: size, element_size: 1 })?;
+        let id = self.0.hold(op)?.growth_id().take().map(UniqueId::raw);
+        let made = self.derive(op, |raw, new, config| {
+            let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: as above; the id is null or a local, which is read before the function returns.
+            unsafe { grow(raw, count, id, KEPT_RANK, new, config) }
+        });
+        made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
+    }
+
+    /// Joins the ranks of a communicator that [grows](Self::grow) to `size` ranks, by its
+    /// [id](Self::growth_id), as rank `rank`: one that it does not have yet. `ncclCommGrow`, of NCCL 2.29.
+    ///
+    /// # Errors
+    /// Those of [`init_rank`](Self::init_rank).
+    ///
+    /// # Safety
+    /// That of [`init_rank`](Self::init_rank).
+    #[doc(alias("ncclCommGrow"))]
+    pub unsafe fn join_grown(
+        context: &Context,
+        id: UniqueId,
+        rank: usize,
+        size: usize,
+        options: &CommunicatorOptions,
+    ) -> Result<Self> {
+        let place = Arc::new(AtomicPtr::new(ptr::null_mut()));
+        let mut begun = Vec::new();
+        let how = JoinBy::Growth(id, &place);
+        let made = Joined::begin(context, how, (rank, size), options, &mut begun)
+            .and_then(|()| Self::finish(GROW, begun));
+        if made.is_err() {
+            // Another thread may write it.
+            mem::forget(place);
+        }
+        made.map(|mut it| it.remove(0))
+    }
+
+    /// Makes a communicator from this one by `call`, which may make none. It gets the handle of this one,
+    /// live and locked, with its context current; a place for a handle, which lives until neither communicator has
+    /// a call in progress; and a configuration to read before it returns.
+    fn derive(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
+    ) -> Result<Option<Self>> {
+        let Joined { nccl, options, ref context, .. } = *self.0;
+        // Another thread may write the handle. So the place is given up below if the call may not be over: an
+        // abort that waits for graphs may not yet have ended it.
+        let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
+        let mut config = options.config();
+        let _scope = NcclScope::relaxed(context)?;
+        let mut held = self.0.hold(op)?;
+        let code = call(held.raw(), raw.as_ptr(), &mut config);
+        // Returned also by a call that is in progress, by NCCL 2.28.
+        let code = if code == SUCCESS { IN_PROGRESS } else { code };
+        let finished = held.finish(op, code);
+        let made = raw.load(Ordering::Acquire);
+        let size = (self.rank(), self.size());
+        let join = || Joined::new(nccl, context, size, options, made);
+        if let Err(error) = finished {
+            if code == IN_PROGRESS {
+                mem::forget(raw);
+            }
+            if !made.is_null() {
+                // NCCL has linked it with the communicator that could not be made, which is freed afterwards,
+                // and would use that in a later abort. Failures are reported.
+                drop(held.abort());
+                drop(held);
+                drop(join());
+            }
+            return Err(error);
+        }
+        drop(held);
+        if made.is_null() {
+            return Ok(None);
+        }
+        let mut joined = join();
+        // With this one, which another thread may want to abort.
+        let ready = self.0.hold(op).and_then(|own| await_all(op, &mut [own, joined.hold(op)?]));
+        if ready.is_err() {
+            mem::forget(raw);
+        }
+        ready?;
+        let held = joined.hold(op)?;
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the communicator is live, and known only here; the call writes one number, to a local
+        // that outlives it.
+        held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(made, &mut rank) })?;
+        // SAFETY: as above.
+        held.check("ncclCommCount", unsafe { (nccl.count)(made, &mut size) })?;
+        drop(held);
+        // Neither is ever negative.
+        (joined.rank, joined.size) = (rank as usize, size as usize);
+        Ok(Some(Self(Arc::new(joined))))
+    }
+}
