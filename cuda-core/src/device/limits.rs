@@ -1,5 +1,10 @@
 //! What a device allows launches.
 
+use cuda_sys::{
+    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS as WIDE,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR as NOR,
+};
+
 use crate::device::Device;
 use crate::error::Result;
 use crate::util::get_or_try_init;
@@ -29,4 +34,11 @@ impl DeviceLimits {
             })
         })
     }
+}
+
+/// Whether streams of the device write 64-bit values and wait for them, and whether they wait for the NOR of a
+/// value. Queried from the driver once for a device.
+pub(crate) fn stream_values(device: Device) -> Result<[bool; 2]> {
+    let ask = || Ok([device.attribute(WIDE)? != 0, device.attribute(NOR)? != 0]);
+    get_or_try_init(&device.state.stream_values, ask).copied()
 }

@@ -66,6 +66,7 @@ pub(crate) struct DeviceState {
     primary: <PrimaryContext as Pocket>::Content,
     default_pool: OnceLock<Option<RawPool>>,
     limits: OnceLock<DeviceLimits>,
+    stream_values: OnceLock<[bool; 2]>,
     memory: OnceLock<usize>,
 }
 
@@ -92,6 +93,7 @@ fn devices() -> Result<&'static [DeviceState]> {
             primary: Default::default(),
             default_pool: OnceLock::new(),
             limits: OnceLock::new(),
+            stream_values: OnceLock::new(),
             memory: OnceLock::new(),
         });
     }

@@ -1,12 +1,12 @@
 //! Values in memory that streams write and wait for.
 
 use std::convert;
-use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
 use crate::alloc::DeviceBacking;
 use crate::device::Device;
+use crate::device::limits::stream_values;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
@@ -14,7 +14,6 @@ use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, Notes};
 use crate::types::Pod;
-use crate::util::{Tree, lock};
 
 /// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
 /// Sealed.
@@ -313,39 +312,15 @@ impl<T: StreamValue> WaitValue<T> {
     }
 }
 
-/// What a device supports beyond 32 bits and beyond the other comparisons.
-#[derive(Clone, Copy)]
-struct Abilities {
-    wide: bool,
-    nor: bool,
-}
-
 /// Refuses what the device does not support. All devices support 32 bits and the other conditions.
 pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>>) -> Result<()> {
     let (wide, nor) = (size_of::<T>() > 4, matches!(until, Some(WaitValue::Nor(_))));
     if !wide && !nor {
         return Ok(());
     }
-    let able = abilities(device)?;
-    let feature = match (wide && !able.wide, nor && !able.nor) {
-        (true, _) => "64-bit stream memory operations",
-        (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
-        (false, false) => return Ok(()),
-    };
-    Err(device.unsupported(feature))
-}
-
-/// Asks the driver once for each device.
-fn abilities(device: Device) -> Result<Abilities> {
-    static KNOWN: Mutex<Tree<u64, Abilities>> = Mutex::new(Tree::new());
-    let ordinal = u64::from(device.ordinal());
-    if let Some(able) = lock(&KNOWN).get(ordinal) {
-        return Ok(*able);
+    match stream_values(device)? {
+        [false, _] if wide => Err(device.unsupported("64-bit stream memory operations")),
+        [_, false] if nor => Err(device.unsupported("CU_STREAM_WAIT_VALUE_NOR")),
+        _ => Ok(()),
     }
-    let able = Abilities {
-        wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
-        nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
-    };
-    lock(&KNOWN).insert(ordinal, able);
-    Ok(able)
 }
