@@ -6,6 +6,7 @@ use cuda_core::{
     pinned::{PinnedBackend, PinnedFlags},
     staging,
 };
+use cuda_sys::{CUDA_SUCCESS, symbol as cu};
 use support::{gpu_test, pattern, stall};
 
 use crate::capture::Capture;
@@ -304,6 +305,13 @@ gpu_test! {
         let _before = PinnedBuffer::<u8>::new(&context, 4096)?;
         let mut host = PinnedBuffer::from_slice(&context, &pattern(9, 4096))?;
         let address = host.device_ptr()?;
+        {
+            let _current = context.enter()?;
+            let (mut known, place) = (0, host.as_mut_slice()?.as_mut_ptr().cast());
+            // SAFETY: the call writes one address, to a local; the memory is pinned.
+            let code = unsafe { cu::cuMemHostGetDevicePointer_v2(&mut known, place, 0) };
+            assert_eq!((code, known), (CUDA_SUCCESS, address), "it is not asked for");
+        }
         // SAFETY: the pinned memory, which is kept below.
         let mut mapped =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, ()) }?;

@@ -1,8 +1,10 @@
-//! What a device allows launches.
+//! What a device allows, as it is asked for once.
 
 use cuda_sys::{
     CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS as WIDE,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM as REGISTERED,
     CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR as NOR,
+    CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as UNIFIED,
 };
 
 use crate::device::Device;
@@ -41,4 +43,11 @@ impl DeviceLimits {
 pub(crate) fn stream_values(device: Device) -> Result<[bool; 2]> {
     let ask = || Ok([device.attribute(WIDE)? != 0, device.attribute(NOR)? != 0]);
     get_or_try_init(&device.state.stream_values, ask).copied()
+}
+
+/// Whether the device reaches pinned memory by the host's addresses, also memory that was registered. Queried from
+/// the driver once for a device.
+pub(crate) fn has_host_addresses(device: Device) -> Result<bool> {
+    let ask = || Ok(device.attribute(UNIFIED)? != 0 && device.attribute(REGISTERED)? != 0);
+    get_or_try_init(&device.state.host_addresses, ask).copied()
 }

@@ -67,6 +67,7 @@ pub(crate) struct DeviceState {
     default_pool: OnceLock<Option<RawPool>>,
     limits: OnceLock<DeviceLimits>,
     stream_values: OnceLock<[bool; 2]>,
+    host_addresses: OnceLock<bool>,
     memory: OnceLock<usize>,
 }
 
@@ -94,6 +95,7 @@ fn devices() -> Result<&'static [DeviceState]> {
             default_pool: OnceLock::new(),
             limits: OnceLock::new(),
             stream_values: OnceLock::new(),
+            host_addresses: OnceLock::new(),
             memory: OnceLock::new(),
         });
     }

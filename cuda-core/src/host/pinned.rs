@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
+use crate::device::limits::has_host_addresses;
 use crate::error::{Error, OutOfHostMemory, Result};
 use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
@@ -445,9 +446,10 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The address by which devices reach the first element, for kernels that read or write the
     /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
     ///
-    /// Unlike [`DeviceBuffer::as_raw`](crate::DeviceBuffer::as_raw), each call enters the context
-    /// and asks the driver, and can fail. The host's address is that of
-    /// [`as_slice`](PinnedBuffer::as_slice).
+    /// That of [`as_slice`](PinnedBuffer::as_slice), without a driver call, where the device has the host's addresses:
+    /// [`can_use_host_pointer_for_registered_mem`](crate::DeviceAttributes::can_use_host_pointer_for_registered_mem). For
+    /// memory with [flags](PinnedBuffer::with_flags) and for registered memory, and on other devices, each call enters
+    /// the context and asks the driver.
     ///
     /// The buffer does not know of work that is given the address: see
     /// [`note_use`](crate::Buffer::note_use).
@@ -476,9 +478,15 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         driver::ensure()?;
         return Ok(0);
     }
+    let host = block.address.0.as_ptr();
+    // Memory that is neither write-combined nor reachable from one context alone.
+    let plain = matches!(block.backing, PinnedBacking::Cached(..));
+    if plain && has_host_addresses(context.device())? {
+        return Ok(host.addr() as CUdeviceptr);
+    }
     context.ask("cuMemHostGetDevicePointer", 0, |address| {
         // SAFETY: the call writes one address, to an exclusive borrow; the memory is pinned; flags
         // must be zero.
-        unsafe { cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0) }
+        unsafe { cu::cuMemHostGetDevicePointer_v2(address, host.cast(), 0) }
     })
 }
