@@ -408,6 +408,8 @@ gpu_test! {
             64 << 10,
         )?;
         run(60 << 10)?;
+        kernel.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0)?;
+        is_limit(run(60 << 10), allowed);
         assert_eq!(sizes, [0, 48 << 10, most, 60 << 10]);
         Ok(())
     }

@@ -129,12 +129,13 @@ gpu_test! {
         assert!(!accepts(shifted.as_raw(), &of([16, 16])));
         let refused = refusal(TensorMap::reading(shifted, &of([16, 16])).map(drop));
         assert!(refused.contains("the memory begins at a multiple of 16"), "{refused}");
-        // The driver does not know these, or what it knows would need more than it is asked.
+        // The driver does not know these, ignores them, or what it knows would need more than it is asked.
         let only_here = [
             (TensorTiles::new([], []), "one dimension to five"),
             (TensorTiles::new([WIDTH, HEIGHT], [16]), "the same number of dimensions"),
             (of([16, 16]).with_strides([]), "a stride for each dimension but"),
             (of([16, 16]).with_fill(TensorFill::Nan), "only floating-point numbers"),
+            (of([16, 16]).with_steps([2, 1]), "the innermost dimension has steps of 1"),
             (TensorTiles::new([WIDTH, HEIGHT + 1], [16, 16]), "4000 bytes from its first to its last element, and the memory 3840"),
         ];
         for (tiles, why) in only_here {

@@ -152,6 +152,9 @@ gpu_test! {
             assert!(matches!(Texture::new(&array, &refused), Err(Error::Invalid(_))));
         }
         assert!(matches!(Surface::new(&array), Err(Error::Invalid(_))));
+        let levels = MipmappedArray::<u32>::new(stream.context(), SHAPE, 2, ArrayFlags::default())?;
+        let refused = refusal(Texture::new(&levels, &default));
+        assert!(refused.contains("levels want normalised coordinates"), "{refused}");
         let nothing = stream.alloc::<f32>(0)?;
         assert!(matches!(Texture::new(&nothing, &default), Err(Error::Invalid(_))));
         let rows = stream.alloc::<f32>(1024)?;

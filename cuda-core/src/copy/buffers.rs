@@ -103,7 +103,8 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device; in a
     /// [capture](crate::Graph::capture) [`Error::Invalid`] for memory of another device's
-    /// [pool](crate::MemoryPool) to which the stream's device has no access.
+    /// [pool](crate::MemoryPool) to which the stream's device has no access: the driver's `INVALID_VALUE`, if
+    /// another pool of that device is open to it.
     ///
     /// ```no_run
     /// use cuda_core::Device;

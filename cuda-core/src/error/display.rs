@@ -129,8 +129,8 @@ impl fmt::Display for Error {
                 }
             }
             Self::ContextInUse => f.write_str(
-                "the context is still in use: by clones, streams, buffers, events or guards; drop \
-                 them first",
+                "the context is still in use: by clones, streams, buffers, events or guards (drop them \
+                 first), or by work that is not known to be done",
             ),
             Self::GivenUp { what } => {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")

@@ -70,7 +70,7 @@ mod tests {
     fn it_says_what_the_error_says_and_turns_into_it() {
         struct Plain;
         let rejected = Rejected::new(Error::ContextInUse, Plain);
-        let said = "the context is still in use: by clones, streams, buffers, events or guards; drop them first";
+        let said = "the context is still in use: by clones, streams, buffers, events or guards (drop them first), or by work that is not known to be done";
         assert_eq!(format!("{rejected:?}"), format!("Rejected(ContextInUse({said}))"));
         assert_eq!(rejected.to_string(), said);
         assert!(std::error::Error::source(&rejected).is_none(), "nothing is said twice");

@@ -110,7 +110,8 @@ impl Stream {
     pub fn free_in_graph<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
         let op = "cuMemFreeAsync";
         let (recording, bound) = bind_captured(self, op, NOT_CAPTURED)?;
-        match buffer.byte_len() {
+        // Of all its memory: the buffer may have been truncated.
+        match buffer.storage.block().bytes {
             0 => Ok(()),
             _ => recording.free(&bound, buffer.as_view().ledger()),
         }

@@ -4,7 +4,10 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
+use cuda_sys::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX_DYNAMIC, CUfunc_cache, CUfunction,
+    CUfunction_attribute, symbol as cu,
+};
 
 use super::Module;
 use super::code::{Code, Users};
@@ -203,7 +206,11 @@ impl Function {
         self.context().ask("cuFuncSetAttribute", (), |()| {
             // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
             unsafe { cu::cuFuncSetAttribute(self.as_raw(), attribute, value) }
-        })
+        })?;
+        if attribute == MAX_DYNAMIC {
+            self.limits()?.note_max_dynamic(usize::try_from(value).unwrap_or(0));
+        }
+        Ok(())
     }
 
     /// The kernel's attributes: `cuFuncGetAttribute`, ten times.
@@ -234,7 +241,7 @@ impl Function {
             ptx_version: number(cuda_sys::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
             binary_version: number(cuda_sys::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
             caches_all: number(cuda_sys::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA)? != 0,
-            max_dynamic_shared: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            max_dynamic_shared: bytes(MAX_DYNAMIC)?,
             preferred_carveout: u32::try_from(carveout).ok(),
         })
     }
@@ -256,11 +263,8 @@ impl Function {
     /// ```
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
-        let limits = self.limits()?;
-        let value = limits.check_dynamic(self, bytes)?;
-        self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)?;
-        limits.note_max_dynamic(bytes);
-        Ok(())
+        let value = self.limits()?.check_dynamic(self, bytes)?;
+        self.set_attribute(MAX_DYNAMIC, value)
     }
 
     /// Hints how much of the L1 cache to use as shared memory, in percent; [`None`]: the driver

@@ -98,7 +98,7 @@ pub struct TensorTiles {
     /// tensor without gaps.
     pub strides: Option<Vec<usize>>,
     /// Elements of the tensor from one element of a tile to the next in each dimension, at most 8: a tile of 8 with
-    /// steps of 2 has 4 elements.
+    /// steps of 2 has 4 elements. 1 in the innermost dimension, in which the device takes each element.
     pub steps: Vec<usize>,
     /// The order of a tile in shared memory.
     pub swizzle: TensorSwizzle,
@@ -294,8 +294,10 @@ impl TensorTiles {
         require(lengths, "a dimension has one element to 2^32")?;
         let tiles = tile.iter().all(|len| (1..=256).contains(len));
         require(tiles, "a tile has one element to 256 in each dimension")?;
-        let steps = steps.iter().all(|step| (1..=8).contains(step));
-        require(steps, "steps are from 1 to 8")?;
+        let in_range = steps.iter().all(|step| (1..=8).contains(step));
+        require(in_range, "steps are from 1 to 8")?;
+        // "TMA doesn't support the stride for dimension zero": the driver ignores another.
+        require(steps[0] == 1, "the innermost dimension has steps of 1")?;
         let row = tile[0] * size;
         require(row % 16 == 0, "the innermost dimension of a tile has a multiple of 16 bytes")?;
         let most = match self.swizzle {

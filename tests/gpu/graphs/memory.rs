@@ -198,6 +198,23 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1;
+    fn l_what_is_left_of_a_truncated_buffer_is_freed_where_it_is_captured() -> Result<()> {
+        let context = context()?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
+            scratch.truncate(0);
+            stream.free_in_graph(scratch)?;
+            let mut other = stream.alloc_in_graph::<u32>(LEN)?;
+            stream.fill(&mut other, 1)
+        })?;
+        let frees = graph.nodes()?.iter().position(|node| node.kind() == cuda_sys::CU_GRAPH_NODE_TYPE_MEM_FREE);
+        assert_eq!(frees, Some(1), "{:?}", graph.nodes()?);
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_graph_is_extended_by_what_allocates() -> Result<()> {
         let context = context()?;

@@ -1,8 +1,8 @@
 //! Memory of one context that another context is asked to use.
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, DeviceSliceMut, Error, MemoryPool, PeerAccess,
-    Result, Stream,
+    Context, ContextFlags, Device, DeviceBuffer, DeviceSliceMut, Error, Graph, MemoryPool,
+    PeerAccess, Result, Stream,
     image::{Texture, TextureDescriptor},
     virtual_memory::VirtualBuffer,
 };
@@ -124,6 +124,9 @@ fn a_pool_that_was_closed_with_an_error_is_closed() {
         let mut buffer = owner.create_stream()?.alloc_from::<u32>(&pool, 100)?;
         pool.set_access(peer, PeerAccess::ReadWrite)?;
         add_one(&stream, buffer.as_view_mut())?;
+        let mut copy = stream.alloc::<u32>(100)?;
+        let graph = Graph::capture(stream.context(), |captured| captured.copy(&buffer, &mut copy))?;
+        let mut exec = graph.instantiate()?;
         stream.synchronize()?;
         for takes_effect in [false, true] {
             let call =
@@ -131,9 +134,13 @@ fn a_pool_that_was_closed_with_an_error_is_closed() {
             session.inject(if takes_effect { call.takes_effect() } else { call });
             assert!(pool.set_access(peer, PeerAccess::None).is_err());
             let launched = add_one(&stream, buffer.as_view_mut());
+            let again = exec.launch(&stream);
             match takes_effect {
-                false => launched?,
-                true => assert!(matches!(launched, Err(Error::WrongDevice(_))), "{launched:?}"),
+                false => launched.and(again)?,
+                true => {
+                    assert!(matches!(launched, Err(Error::WrongDevice(_))), "{launched:?}");
+                    assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
+                }
             }
         }
         stream.synchronize()

@@ -379,14 +379,15 @@ impl MemoryPool {
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
-        if let Some(closed) = &closed {
-            if self.access(peer)? != PeerAccess::None {
-                closed.note_revocation();
-            }
-        }
+        let before = if closed.is_some() { self.access(peer)? } else { PeerAccess::None };
         let set = default_pool::set_pool_access(self.0.raw, peer, access.as_raw());
         // The error may be one of earlier work.
         let now = if set.is_ok() { access } else { self.access(peer).unwrap_or(PeerAccess::None) };
+        if let Some(closed) =
+            closed.as_ref().filter(|_| before != PeerAccess::None && now != before)
+        {
+            closed.note_revocation();
+        }
         match now {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {

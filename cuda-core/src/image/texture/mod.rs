@@ -4,8 +4,9 @@ use std::ptr;
 
 use cuda_sys::symbol as cu;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::Texel;
+use crate::image::array::RawArray;
 use crate::process::driver;
 use crate::types::Resource;
 
@@ -14,7 +15,7 @@ pub(crate) mod object;
 pub(crate) mod surface;
 pub(crate) mod view;
 
-use descriptor::TextureDescriptor;
+use descriptor::{Coordinates, TextureDescriptor};
 use object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
 use view::TextureSource;
 
@@ -81,6 +82,9 @@ impl<T: Texel> Texture<T> {
         let op = "cuTexObjectCreate";
         descriptor.check::<T>(op)?;
         source.made.check(op, source.context.device())?;
+        let has_levels = matches!(source.made.array(), Some(RawArray::Mipmapped(_)));
+        let why = "levels want normalised coordinates: `with_coordinates(Coordinates::Normalized)`";
+        Error::unless(!has_levels || descriptor.coordinates == Coordinates::Normalized, op, why)?;
         let (resource, sampling) = (source.made.description::<T>(), descriptor.as_raw());
         let handle = source.context.call(op, 0, |handle| {
             // SAFETY: the call reads two descriptions and writes one handle, all of them borrowed for
