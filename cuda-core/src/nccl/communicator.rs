@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{ptr, slice};
 
-use super::joined::{JoinBy, Joined, await_all, finalize_all};
+use super::joined::{Joined, await_all, finalize_all};
+use super::joining::JoinBy;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
 use super::unique_id::UniqueId;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{mem, ptr};
 
 use super::communicator::Communicator;
-use super::joined::{GROW, JoinBy, Joined, await_all};
+use super::joined::{Joined, await_all};
+use super::joining::{GROW, JoinBy};
 use super::library::missing;
 use super::options::CommunicatorOptions;
 use super::polling::NcclScope;
@@ -159,7 +160,7 @@ impl Communicator {
     /// use cuda_core::nccl::{Communicator, CommunicatorOptions, UniqueId};
     ///
     /// # fn send(_: UniqueId) {}
-    /// # fn receive() -> UniqueId { unimplemented!() }
+    /// # fn receive() -> UniqueId { loop {} }
     /// # fn of_two_ranks(communicator: Communicator) -> cuda_core::Result<()> {
     /// if communicator.rank() == 0 {
     ///     send(communicator.growth_id()?); // to the process that is new

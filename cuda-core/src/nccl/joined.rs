@@ -7,54 +7,27 @@
 //! abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
 //! another thread do so: NCCL ends the call in progress before it frees anything.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem;
 use std::ptr;
-use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::failure::{async_result, check, failed_work};
-use super::library::{Nccl, missing, nccl};
+use super::library::Nccl;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
+use super::raw::{IN_PROGRESS, RawCommunicator};
 use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::{Confined, Context, Crossing, Exposed};
 use crate::error::{Error, NcclError, Result, WrongContext};
-use crate::memory::within;
 use crate::process::{Handle, deferred, driver};
 use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::{InlineVec, OwningInlineVec, lock};
-
-/// The calls of [`Communicator::init_rank`](super::Communicator::init_rank) and of
-/// [`Communicator::grow`](super::Communicator::grow), as errors name them.
-pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
-pub(super) const GROW: &str = "ncclCommGrow";
-
-/// How a rank finds the others.
-#[derive(Clone, Copy)]
-pub(super) enum JoinBy<'a> {
-    Ids(&'a [UniqueId]),
-    /// By the id of a communicator that grows. NCCL may write the handle until it is known whether the rank has
-    /// joined.
-    Growth(UniqueId, &'a AtomicPtr<c_void>),
-}
-
-impl JoinBy<'_> {
-    /// The function of NCCL, as errors name it.
-    pub(super) fn op(self) -> &'static str {
-        match self {
-            Self::Ids([] | [_]) => INIT_RANK,
-            Self::Ids(_) => "ncclCommInitRankScalable",
-            Self::Growth(..) => GROW,
-        }
-    }
-}
 
 /// A rank, as its owner and the graphs that use it share it.
 pub(super) struct Joined {
@@ -98,90 +71,6 @@ pub(super) struct LockedRank<'a> {
 }
 
 impl Joined {
-    /// Refuses a context that NCCL cannot work in.
-    pub(super) fn require_primary(context: &Context) -> Result<()> {
-        let reason = "NCCL works in the primary context of a device; another was given";
-        Error::unless(context.is_primary(), INIT_RANK, reason)
-    }
-
-    /// Begins to join, which is in progress afterwards. Adds the rank to `begun`, also one that a failed
-    /// call has made: the caller drops it, after the group that this may be called in, since it must not
-    /// be freed inside.
-    pub(super) fn begin(
-        context: &Context,
-        how: JoinBy<'_>,
-        (rank, size): (usize, usize),
-        options: &CommunicatorOptions,
-        begun: &mut Vec<Self>,
-    ) -> Result<()> {
-        let (op, nccl) = (how.op(), nccl()?);
-        Self::require_primary(context)?;
-        let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
-        let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
-        within(op, "rank", rank, size)?;
-        if let JoinBy::Ids(ids) = how {
-            let why = "ranks join by at least one id, and by at most as many as there are ranks";
-            Error::unless((1..=size).contains(&ids.len()), op, why)?;
-        }
-        // Before NCCL gives itself access to the memory of peers.
-        let mut joined = Self::new(nccl, context, (rank, size), *options, ptr::null_mut());
-        let (mut raw, mut config) = (ptr::null_mut(), options.config());
-        let scope = NcclScope::relaxed(context)?;
-        let code = match how {
-            JoinBy::Ids([id]) => {
-                // SAFETY: the context is current. The call reads the configuration, and writes one handle,
-                // to locals that outlive it; what it leaves in progress uses neither.
-                unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) }
-            }
-            JoinBy::Ids(ids) => {
-                let init = nccl.init_rank_scalable.ok_or_else(|| missing(op))?;
-                let mut ids: Vec<_> = ids.iter().map(|id| id.raw()).collect();
-                // There are no more of them than ranks.
-                let given = ids.len() as c_int;
-                // SAFETY: as above; the call copies the ids, of which there are that many.
-                unsafe { init(&mut raw, count, number, given, ids.as_mut_ptr(), &mut config) }
-            }
-            JoinBy::Growth(id, place) => {
-                let grow = nccl.grow.ok_or_else(|| missing(op))?;
-                let (none, id, at) = (ptr::null_mut(), id.raw(), place.as_ptr());
-                // SAFETY: as above, but the handle is written to the caller's place, again when the call is no
-                // longer in progress.
-                let code = unsafe { grow(none, count, &id, number, at, &mut config) };
-                raw = place.load(Ordering::Acquire);
-                // As `ncclCommSplit` of NCCL 2.28 does, it may return success while it is in progress.
-                if code == SUCCESS { IN_PROGRESS } else { code }
-            }
-        };
-        drop(scope);
-        // NCCL has read its configuration file by now.
-        joined.blocks = options.will_block();
-        joined.state.get_mut().unwrap_or_else(|it| it.into_inner()).raw = Handle(raw);
-        begun.push(joined);
-        match code {
-            IN_PROGRESS => Ok(()),
-            code => check(op, nccl, code, (raw, Some(rank))),
-        }
-    }
-
-    /// [`Joined::begin`] for the ranks of all these contexts, in a group that is open.
-    pub(super) fn begin_all(
-        contexts: &[&Context],
-        id: &UniqueId,
-        options: &CommunicatorOptions,
-        begun: &mut Vec<Self>,
-    ) -> Result<()> {
-        let all = contexts.iter().enumerate().try_for_each(|(rank, context)| {
-            let how = JoinBy::Ids(slice::from_ref(id));
-            Self::begin(context, how, (rank, contexts.len()), options, begun)
-        });
-        // The open group fails by itself after an error of NCCL's.
-        let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
-        if unknown {
-            fail_group(nccl()?, id);
-        }
-        all
-    }
-
     /// A rank of this process, whose handle is known only here, and live or null. Waits for revocations of
     /// access to other devices that are under way.
     pub(super) fn new(
@@ -205,6 +94,11 @@ impl Joined {
             uses: Ledger::default(),
             turn: None,
         }
+    }
+
+    /// Sets the handle that a call has made.
+    pub(super) fn set_raw(&mut self, raw: RawCommunicator) {
+        self.state.get_mut().unwrap_or_else(|it| it.into_inner()).raw = Handle(raw);
     }
 
     /// What is left of it without an owner.
@@ -382,17 +276,6 @@ pub(super) fn hold_all<'a>(
         last = next;
     }
     Ok(())
-}
-
-/// Makes the open group fail. Its end would otherwise wait for the ranks that have not begun to join, if
-/// calls block.
-#[cold]
-fn fail_group(nccl: &Nccl, id: &UniqueId) {
-    let (mut raw, mut config) = (ptr::null_mut(), CommunicatorOptions::new().config());
-    // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive it. It
-    // makes nothing: there is no communicator of no ranks.
-    let refused = unsafe { (nccl.init_rank)(&mut raw, 0, id.raw(), 0, &mut config) };
-    debug_assert_ne!(refused, SUCCESS, "NCCL refuses it, and so the group");
 }
 
 /// Whether a call may go on, so that it may enqueue work later: it is in progress, or NCCL refuses to say.

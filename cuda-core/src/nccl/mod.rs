@@ -90,6 +90,7 @@ mod element;
 mod failure;
 mod group;
 mod joined;
+mod joining;
 mod library;
 mod on_stream;
 mod on_streams;
