@@ -46,7 +46,7 @@ fn every_direction<K: StreamKind>(
     let what = format!("{size:?} from {from:?} to {to:?}");
     let (bytes, canary) = (pattern(9, LEN), pattern(90, LEN));
     let expected = copied(&bytes, from, &canary, to, size);
-    let (skip, put) = (from.0, to.0);
+    let (skip, put, ends) = (from.0, to.0, (from, to));
     let (from, to) = (shape(from, size), shape(to, size));
     let pinned = PinnedBuffer::from_slice(home.context(), &bytes)?;
     let mut device = home.alloc::<u8>(LEN)?;
@@ -72,6 +72,17 @@ fn every_direction<K: StreamKind>(
     let source = pinned.slice(skip..)?;
     stream.copy_pitched(source.pitched(from)?, back.slice_mut(put..)?.pitched(to)?)?;
     same(back.as_slice()?, &expected, &format!("on the host {what}"));
+
+    // Memory that is not pinned has no gaps.
+    let [width, height, depth] = size;
+    let packed = copied(&bytes, ends.0, &vec![0; LEN], (0, width, height), size);
+    let packed = &packed[..width * height * depth];
+    home.upload(&canary, &mut target)?;
+    stream.upload_pitched(packed, target.slice_mut(put..)?.pitched(to)?)?;
+    same(&contents(home, &target)?, &expected, &format!("from a slice {what}"));
+    let mut rows = vec![0; packed.len()];
+    stream.download_pitched(target.slice(put..)?.pitched(to)?, &mut rows)?;
+    same(&rows, packed, &format!("to a slice {what}"));
     Ok(())
 }
 
@@ -157,6 +168,30 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, heavy;
+    fn j09_rows_from_and_to_slices_of_several_chunks() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        // Rows that are longer than a chunk, several in a chunk, and several planes in one.
+        for [width, height, depth] in [[300_001, 2, 2], [1001, 700, 1], [100, 30, 250]] {
+            let shape = Shape::volume(width, height, depth)
+                .with_pitch(4 * width + 12)
+                .with_slice_height(height + 1);
+            let values: Vec<u32> = (0..(width * height * depth) as u32).collect();
+            let mut image = stream.alloc_zeroed::<u32>((width + 3) * (height + 1) * depth)?;
+            stream.upload_pitched(&values, image.pitched_mut(shape)?)?;
+            let mut back = vec![0; values.len()];
+            stream.download_pitched(image.pitched(shape)?, &mut back)?;
+            assert!(back == values, "{shape:?}");
+            // The bytes between are as they were.
+            let all = stream.download_vec(&image)?;
+            let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
+            assert_eq!(sum(&all), sum(&values), "{shape:?}");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1;
     fn j09_what_does_not_fit_is_refused() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
@@ -181,6 +216,10 @@ gpu_test! {
         let (from, to) = (plane(4, 8), plane(8, 4));
         let why = format!("the source is {from}, the destination {to}");
         assert_eq!(refusal(stream.copy_pitched(source, target)), why);
+        let short = stream.upload_pitched(&[1; 31], buffer.pitched_mut(Shape::plane(8, 4))?);
+        assert!(matches!(short, Err(Error::LengthMismatch(_))), "{short:?}");
+        let long = stream.download_pitched(buffer.pitched(Shape::plane(8, 4))?, &mut [1; 33]);
+        assert!(matches!(long, Err(Error::LengthMismatch(_))), "{long:?}");
         Ok(())
     }
 }
@@ -195,6 +234,8 @@ gpu_test! {
             let shape = Shape::volume(size[0], size[1], size[2]).with_pitch(1000);
             stream.copy_pitched(none.pitched(shape)?, buffer.pitched_mut(shape)?)?;
             stream.fill_pitched(buffer.pitched_mut(shape)?, 7)?;
+            stream.upload_pitched(&[], buffer.pitched_mut(shape)?)?;
+            stream.download_pitched(buffer.pitched(shape)?, &mut [])?;
         }
         let mut back = [1; 64];
         stream.download(&buffer, &mut back)?;

@@ -19,10 +19,13 @@ pub(crate) mod shape;
 pub(crate) mod side;
 pub(crate) mod trim;
 
+use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
+
 use crate::context::{Context, Crossing, Entered, crossing};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, Memory, Slice, SliceMut, same_len};
+use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{CopiesBetween, CopyEnd, Notes};
 use crate::timeline::{Bound, StreamCore};
 use crate::types::Pod;
@@ -156,4 +159,28 @@ impl CapturedCopy {
 pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
     let captured = stream.timeline().recording().is_some();
     captured.then(|| stream.core().context().enter_briefly()).transpose()
+}
+
+/// The call of [`enqueue_3d`], as errors name it.
+pub(crate) const OP_3D: &str = "cuMemcpy3DAsync";
+
+/// Enqueues a copy of up to three dimensions after what conflicts with it: `cuMemcpy3DAsync_v2`.
+///
+/// # Safety
+/// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is
+/// kept otherwise until the copy is done.
+pub(crate) unsafe fn enqueue_3d(
+    stream: &Bound<'_>,
+    copy: &CUDA_MEMCPY3D,
+    touches: &mut [Touch<'_>],
+) -> (u64, Result<()>) {
+    let _entered = match enter_if_captured(stream) {
+        Ok(entered) => entered,
+        Err(error) => return (0, Err(error)),
+    };
+    // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
+    // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
+    // marks, and the caller keeps the rest.
+    let call = |stream| unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) };
+    stream.submit_copy(OP_3D, touches, call)
 }

@@ -1,7 +1,9 @@
 //! The shape of elements that lie in rows and slices.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
-use crate::types::Extent;
+use crate::types::{Extent, Origin};
 
 /// The number of elements in each direction, and the distances between rows and slices.
 ///
@@ -106,6 +108,14 @@ impl Geometry {
             (depth, height)
         };
         (0..planes).map(move |z| (z * self.slice_height * self.pitch, rows))
+    }
+
+    /// The bytes from the first element of a part, which has elements, to its last.
+    pub(crate) fn range<T>(self, origin: Origin, extent: Extent) -> Range<usize> {
+        let row = |y: usize, z: usize| (z * self.slice_height + y) * self.pitch;
+        let (x, y, z) = (origin.x * size_of::<T>(), origin.y, origin.z);
+        let last = row(y + extent.height - 1, z + extent.depth - 1) + x;
+        row(y, z) + x..last + extent.width * size_of::<T>()
     }
 
     pub(crate) fn of<T>(shape: Shape) -> Result<Self> {

@@ -17,6 +17,8 @@ use crate::util::debug_by;
 use large::{DeviceEnd, Split};
 
 pub(crate) mod large;
+pub(crate) mod pieces;
+mod pitched;
 pub(crate) mod staging;
 
 /// [`Stream::upload`] of a borrowed slice.

@@ -1,16 +1,10 @@
 //! Copies to and from arrays: one driver call each, ordered by the ledgers of both sides.
 
-use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
-
 use super::texel_side::{TexelDestination, TexelSource};
 use super::{ArraySlice, ArraySliceMut, Texel};
-use crate::copy::enter_if_captured;
+use crate::copy::{OP_3D as OP, enqueue_3d};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::Bound;
-use crate::timeline::ledger::Touch;
-
-pub(super) const OP: &str = "cuMemcpy3DAsync";
 
 /// # Copies of arrays
 impl<K: StreamKind> Stream<K> {
@@ -53,7 +47,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(OP)?;
         let copy = from.to::<T>(view.side(), view.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(&stream, &copy, &mut [read, destination.write()]) }.1
+        unsafe { enqueue_3d(&stream, &copy, &mut [read, destination.write()]) }.1
     }
 
     /// Copies texels of an array, or a part of one, to device memory, pinned memory or another
@@ -89,27 +83,6 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(OP)?;
         let copy = source.side().to::<T>(to, source.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(&stream, &copy, &mut [source.read(), write]) }.1
+        unsafe { enqueue_3d(&stream, &copy, &mut [source.read(), write]) }.1
     }
-}
-
-/// Enqueues a copy after what conflicts with it.
-///
-/// # Safety
-/// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is
-/// kept otherwise until the copy is done.
-pub(super) unsafe fn enqueue(
-    stream: &Bound<'_>,
-    copy: &CUDA_MEMCPY3D,
-    touches: &mut [Touch<'_>],
-) -> (u64, Result<()>) {
-    let _entered = match enter_if_captured(stream) {
-        Ok(entered) => entered,
-        Err(error) => return (0, Err(error)),
-    };
-    // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
-    // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
-    // marks, and the caller keeps the rest.
-    let call = |stream| unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) };
-    stream.submit_copy(OP, touches, call)
 }

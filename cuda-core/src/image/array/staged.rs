@@ -1,18 +1,11 @@
-//! Copies between arrays and borrowed slices, through this crate's pinned chunks.
+//! Copies between arrays and borrowed slices.
 
-use std::collections::VecDeque;
-
-use super::copy::{OP, enqueue};
 use super::{ArraySlice, ArraySliceMut, Texel};
-use crate::copy::CopySide;
-use crate::copy::borrowed::staging::{self, CHUNK, Region};
+use crate::copy::borrowed::pieces;
+use crate::copy::{OP_3D as OP, enqueue_3d};
 use crate::error::Result;
-use crate::memory::{Place, same_len};
+use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
-use crate::types::{Extent, Origin, bytes_of, bytes_of_mut};
-
-/// Chunks of a large download that are in flight while another is copied out.
-const DEPTH: usize = 4;
 
 /// # Copies of arrays and borrowed memory
 impl<K: StreamKind> Stream<K> {
@@ -47,28 +40,14 @@ impl<K: StreamKind> Stream<K> {
         if source.is_empty() {
             return Ok(());
         }
-        let stream = core.bind(OP)?;
-        let extent = destination.extent();
-        let mut rest = source;
-        let several = size_of_val(source) > CHUNK;
-        for (origin, extent) in pieces::<T>(extent) {
+        let (stream, extent) = (core.bind(OP)?, destination.extent());
+        pieces::upload(&stream, source, extent, |origin, extent, from| {
             let mut part = destination.region_mut(origin, extent)?;
-            let (piece, behind) = rest.split_at(part.len());
-            rest = behind;
-            let mut region = staging::reserve(&stream, size_of_val(piece))?;
-            region.write(bytes_of(piece))?;
-            let copy = side::<T>(&region, extent).to::<T>(part.as_view().side(), extent);
-            // SAFETY: the region has the piece's bytes and is not accessed until its mark has
-            // completed; the touch is of the destination, which has the extent.
-            let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.write()]) };
-            region.mark(core.timeline(), seq);
-            result?;
-            if several {
-                // Lets the chunk be reused as soon as the device has read it.
-                core.timeline().checkpoint(false, stream.entered())?;
-            }
-        }
-        Ok(())
+            let copy = from.to::<T>(part.as_view().side(), extent);
+            // SAFETY: the pinned memory has the texels until the copy is done; the touch is of the destination,
+            // which has the extent.
+            Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.write()]) })
+        })
     }
 
     /// Copies an array, or a part of one, to a borrowed slice and waits for it:
@@ -106,98 +85,12 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind(OP)?;
-        let mut in_flight: VecDeque<(Region, u64, &mut [T])> = VecDeque::new();
-        let mut rest = destination;
-        for (origin, extent) in pieces::<T>(source.extent()) {
-            if in_flight.len() == DEPTH {
-                self.drain(&mut in_flight)?;
-            }
+        pieces::download(&stream, source.extent(), destination, |origin, extent, to| {
             let part = source.region(origin, extent)?;
-            let (piece, behind) = rest.split_at_mut(part.len());
-            rest = behind;
-            let region = staging::reserve(&stream, size_of_val(piece))?;
-            let copy = part.side().to::<T>(side::<T>(&region, extent), extent);
-            // SAFETY: the touch is of the source, which has the extent; the region has as many
-            // bytes and is not accessed until its own mark has completed.
-            let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.read()]) };
-            region.mark(core.timeline(), seq);
-            result?;
-            in_flight.push_back((region, seq, piece));
-            core.timeline().checkpoint(false, stream.entered())?;
-        }
-        while !in_flight.is_empty() {
-            self.drain(&mut in_flight)?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the oldest piece in flight and copies it out.
-    fn drain<T: Texel>(&self, in_flight: &mut VecDeque<(Region, u64, &mut [T])>) -> Result<()> {
-        if let Some((region, seq, piece)) = in_flight.pop_front() {
-            self.core().timeline().wait_host(seq)?;
-            region.read(bytes_of_mut(piece))?;
-        }
-        Ok(())
-    }
-}
-
-/// A region with the texels of `extent` one after the other.
-fn side<T: Texel>(region: &Region, extent: Extent) -> CopySide {
-    CopySide::linear(Place::Host(region.as_ptr()), extent.width * size_of::<T>(), extent.height)
-}
-
-/// Parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole rows
-/// of a slice, or parts of a row.
-fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
-    let Extent { width, height, depth } = extent;
-    let most = CHUNK / size_of::<T>();
-    let step = if width.saturating_mul(height) <= most {
-        Extent::new(width, height, most / (width * height).max(1))
-    } else if width <= most {
-        Extent::new(width, most / width.max(1), 1)
-    } else {
-        Extent::new(most, 1, 1)
-    };
-    let starts = |len: usize, step: usize| (0..len).step_by(step.max(1));
-    starts(depth, step.depth).flat_map(move |z| {
-        starts(height, step.height).flat_map(move |y| {
-            starts(width, step.width).map(move |x| {
-                let size = Extent::new(
-                    step.width.min(width - x),
-                    step.height.min(height - y),
-                    step.depth.min(depth - z),
-                );
-                (Origin::new(x, y, z), size)
-            })
+            let copy = part.side().to::<T>(to, extent);
+            // SAFETY: the touch is of the source, which has the extent; the pinned memory has as many bytes, and is
+            // not accessed until the copy is done.
+            Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.read()]) })
         })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every texel once and in order, no piece above a chunk.
-    fn check(extent: Extent) -> usize {
-        let (mut count, mut at) = (0, 0);
-        for (origin, size) in pieces::<u32>(extent) {
-            let first = (origin.z * extent.height + origin.y) * extent.width;
-            assert_eq!(first + origin.x, at);
-            let texels = size.texels().unwrap_or(0);
-            assert!(texels > 0 && texels * 4 <= CHUNK);
-            at += texels;
-            count += 1;
-        }
-        assert_eq!(Some(at), extent.texels());
-        count
-    }
-
-    #[test]
-    fn pieces_follow_each_other() {
-        assert_eq!(check(Extent::new(3, 2, 5)), 1);
-        assert_eq!(check(Extent::new(256, 1024, 3)), 3);
-        assert_eq!(check(Extent::new(1024, 1000, 2)), 8);
-        assert_eq!(check(Extent::new(CHUNK / 4 + 1, 2, 1)), 4);
-        assert_eq!(check(Extent::new(0, 2, 1)), 0);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::copy::OP;
 use super::{ArraySlice, ArraySliceMut, CudaArray, Texel};
+use crate::copy::OP_3D as OP;
 use crate::copy::{CopySide, Pitched, PitchedMut, same_extent};
 use crate::device::Device;
 use crate::error::Result;
