@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
 use super::segments::CacheBlockState;
-use super::{Heap, Home, class};
+use super::{Home, class};
 use crate::timeline::Mark;
 use crate::types::PoolUsage;
 
@@ -39,11 +38,6 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// The heap it was cut from.
-    pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.home.branch.as_ref().or_else(|| self.home.core.stream_cache.heap.get())
-    }
-
     /// Its home goes into `gone`: dropping that may destroy a stream or free memory of a pool.
     pub(super) fn into_free(self, gone: &mut Vec<Home>) -> (CUdeviceptr, Mark) {
         gone.push(self.home);

@@ -73,7 +73,8 @@ pub(super) struct PendingBlock {
 impl Heap {
     /// Whether its segments belong to its context, as memory from `cuMemAlloc` does.
     pub(crate) fn is_in_the_context(&self) -> bool {
-        custom::is_in_the_context(&self.settings.options.upstream)
+        let upstream = &self.settings.options.upstream;
+        upstream.is_plain() || custom::is_in_the_context(upstream)
     }
 
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
@@ -84,11 +85,6 @@ impl Heap {
             moved: Condvar::default(),
             stream_caches: Mutex::default(),
         })
-    }
-
-    /// Itself, unless it is of the shared pool.
-    pub(super) fn branch(&self) -> Option<&Self> {
-        (!self.settings.is_shared()).then_some(self)
     }
 
     /// The bytes of its segments.
@@ -219,23 +215,19 @@ impl Heap {
 
     /// Moves a block that its stream's cache does not keep into the heap.
     pub(super) fn put(block: Cached) {
-        let Some(heap) = block.heap().cloned() else { return };
         // A stream that has handles keeps all its small blocks in its stream cache.
         let rest = match SegmentKind::of(block.home.bytes) {
             SegmentKind::Small => Rest::Stays,
             SegmentKind::Large => Rest::Joins,
         };
-        heap.with(|state| {
-            let space = &mut state.space;
-            space.give_beside(block.address, Some(block.mark), rest);
-        });
+        let Cached { address, mark, home } = block;
+        home.heap.with(|state| state.space.give_beside(address, Some(mark), rest));
     }
 
     /// Keeps a block that other streams may still use, up to the points in `fences`.
     pub(super) fn put_behind(block: Cached, fences: Fences) {
-        let Some(heap) = block.heap().cloned() else { return };
         let Cached { address, mark, home } = block;
-        heap.with(|state| {
+        home.heap.with(|state| {
             state.moves += 1;
             state.keep_pending(address, mark, fences);
         });

@@ -53,8 +53,8 @@ use stream_cache::StreamCache;
 pub(crate) struct Home {
     /// The stream that it was allocated on.
     pub(crate) core: Arc<StreamCore>,
-    /// The heap it was cut from, unless that is the shared pool's.
-    branch: Option<Arc<Heap>>,
+    /// The heap it was cut from.
+    heap: Arc<Heap>,
     /// The size of the block: the request's, rounded.
     bytes: usize,
     /// Index of its bin, by [`class::bin`].
@@ -65,8 +65,7 @@ impl Home {
     /// Whether the block belongs to its context, as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
-        let heap = self.branch.as_ref();
-        heap.is_none_or(|heap| heap.is_in_the_context())
+        self.heap.is_in_the_context()
     }
 }
 
@@ -117,7 +116,7 @@ pub(crate) fn allocate(
     core.stream_cache.with(heap, |bins| bins.counts.allocate(taken.bytes));
     let home = Home {
         core: core.clone(),
-        branch: (!heap.settings.is_shared()).then(|| heap.clone()),
+        heap: heap.clone(),
         bytes: taken.bytes,
         bin: class::bin(taken.bytes),
     };

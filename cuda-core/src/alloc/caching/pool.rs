@@ -268,16 +268,9 @@ impl CachingPool {
 
     /// The heap that the stream's blocks come from. The shared pool's is kept alive by its streams.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
-        let serve = || {
+        core.stream_cache.branch(self.id()).unwrap_or_else(|| {
             let heap = self.heap(core.context());
             heap.serve(core);
-            heap
-        };
-        if self.0.settings.is_shared() {
-            return core.stream_cache.heap.get_or_init(serve).clone();
-        }
-        core.stream_cache.branch(self.id()).unwrap_or_else(|| {
-            let heap = serve();
             core.stream_cache.add_branch(self.id(), &heap);
             heap
         })

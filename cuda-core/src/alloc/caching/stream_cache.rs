@@ -3,12 +3,11 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::RefUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::{hint, ptr, thread};
 
 use super::bins::{Bins, Cached, Contents};
-use super::builder::SHARED;
 use super::heap::Heap;
 use super::space::Rest;
 use crate::process::driver;
@@ -24,12 +23,10 @@ pub(crate) struct StreamCache {
     locked: AtomicBool,
     // INVARIANT: accessed only by the thread that set `locked`.
     blocks: UnsafeCell<CachedBlocks>,
-    /// The heap of the shared pool that this stream's blocks come from; set at the first miss.
-    pub(super) heap: OnceLock<Arc<Heap>>,
 }
 
-// SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it; `locked` and `heap`
-// are `Sync` by themselves.
+// SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it; `locked` is `Sync` by
+// itself.
 unsafe impl Sync for StreamCache {}
 
 // Code under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.
@@ -40,14 +37,12 @@ impl RefUnwindSafe for StreamCache {}
 pub(super) struct CachedBlocks {
     /// The stream has user handles, so an allocation on it can still reuse what is cached here.
     open: bool,
-    /// Blocks of the shared pool.
-    bins: Bins,
-    /// Blocks of other pools that the stream has allocated from, while those pools exist.
+    /// Blocks of the pools that the stream has allocated from, while those pools exist.
     branches: Vec<Branch>,
 }
 
-/// A stream's cached blocks of one pool. The pool removes this entry when it is dropped, so the
-/// entry never outlives the pool.
+/// A stream's cached blocks of one pool, from the first miss on. The pool removes this entry when it is
+/// dropped, so the entry never outlives the pool.
 pub(super) struct Branch {
     /// Its [number](super::builder::Settings::pool).
     pool: u64,
@@ -90,10 +85,10 @@ impl StreamCache {
 
     /// Runs `f` on the stream's bins of this heap, if the stream has any.
     pub(super) fn with<R: Default>(&self, heap: &Heap, f: impl FnOnce(&mut Bins) -> R) -> R {
-        self.lock().of(heap.branch()).map(f).unwrap_or_default()
+        self.lock().of(heap).map(f).unwrap_or_default()
     }
 
-    /// The heap of a pool other than the shared one, if the stream has bins for that pool.
+    /// The heap of a pool, if the stream has bins for that pool.
     pub(super) fn branch(&self, pool: u64) -> Option<Arc<Heap>> {
         let blocks = self.lock();
         let mut branches = blocks.branches.iter();
@@ -101,10 +96,10 @@ impl StreamCache {
         Some(branch.heap.clone())
     }
 
-    /// Adds bins for the heap of such a pool, unless there are some.
+    /// Adds bins for the heap of a pool, unless there are some.
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
         let mut blocks = self.lock();
-        if blocks.of(heap.branch()).is_none() {
+        if blocks.of(heap).is_none() {
             blocks.branches.push(Branch { pool, heap: heap.clone(), bins: Bins::default() });
         }
     }
@@ -124,20 +119,15 @@ impl StreamCache {
     /// returns all its blocks to the heap, where other streams find them and where they do not keep
     /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
-        let (contents, of_branches) = {
+        let of_branches: Vec<_> = {
             let mut blocks = self.lock();
             blocks.open = has_handles();
             if blocks.open {
                 return;
             }
             let branches = blocks.branches.iter_mut();
-            let of_branches = branches.map(|branch| (branch.heap.clone(), branch.bins.take_all()));
-            let of_branches: Vec<_> = of_branches.collect();
-            (blocks.bins.take_all(), of_branches)
+            branches.map(|branch| (branch.heap.clone(), branch.bins.take_all())).collect()
         };
-        if let Some(heap) = self.heap.get() {
-            heap.take_back(contents, Rest::Stays);
-        }
         for (heap, contents) in of_branches {
             heap.take_back(contents, Rest::Stays);
         }
@@ -176,19 +166,14 @@ impl CachedBlocks {
     /// A block of pool `pool` for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, pool: u64, needed: usize) -> Option<Cached> {
-        if pool == SHARED {
-            return self.bins.take(needed);
-        }
         let mut branches = self.branches.iter_mut();
         let branch = branches.find(|branch| branch.pool == pool)?;
         branch.bins.take(needed)
     }
 
-    /// The shared pool's bins, or those for a heap of another pool; [`None`] if that pool is gone, and
-    /// with it the counters.
+    /// The bins for a heap; [`None`] if its pool is gone, and with it the counters.
     #[inline]
-    fn of(&mut self, branch: Option<&Heap>) -> Option<&mut Bins> {
-        let Some(heap) = branch else { return Some(&mut self.bins) };
+    fn of(&mut self, heap: &Heap) -> Option<&mut Bins> {
         let mut branches = self.branches.iter_mut();
         let branch = branches.find(|branch| ptr::eq(&*branch.heap, heap))?;
         Some(&mut branch.bins)
@@ -198,7 +183,7 @@ impl CachedBlocks {
     #[inline]
     fn accept(&mut self, block: &Cached) -> Option<&mut Bins> {
         let open = self.open;
-        let bins = self.of(block.home.branch.as_deref())?;
+        let bins = self.of(&block.home.heap)?;
         bins.counts.used -= block.home.bytes;
         open.then_some(bins)
     }
@@ -219,11 +204,7 @@ impl Drop for StreamCache {
         if driver::is_gone() {
             return;
         }
-        let blocks = self.blocks.get_mut();
-        if let Some(heap) = self.heap.get() {
-            heap.remember(blocks.bins.counts);
-        }
-        for branch in &blocks.branches {
+        for branch in &self.blocks.get_mut().branches {
             branch.heap.remember(branch.bins.counts);
         }
     }
