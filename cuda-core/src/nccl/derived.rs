@@ -58,7 +58,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
-    /// with [`NcclError::Missing`] for an older NCCL.
+    /// with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
     ///
     /// ```no_run
     /// # fn fewer(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
@@ -124,7 +124,7 @@ impl Communicator {
 
     /// The id by which new ranks join those of this communicator, once: one rank makes it, sends it to the new
     /// ranks, which call [`join_grown`](Self::join_grown), and all ranks of this communicator then call
-    /// [`grow`](Self::grow): `ncclCommGetUniqueId`, of NCCL 2.29.
+    /// [`grow`](Self::grow), where there is an example: `ncclCommGetUniqueId`, of NCCL 2.29.
     ///
     /// # Errors
     /// [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
@@ -195,7 +195,8 @@ impl Communicator {
     }
 
     /// Joins the ranks of a communicator that [grows](Self::grow) to `size` ranks, by its
-    /// [id](Self::growth_id), as rank `rank`: one that it does not have yet. `ncclCommGrow`, of NCCL 2.29.
+    /// [id](Self::growth_id), as rank `rank`: one that it does not have yet. There is an example at
+    /// [`grow`](Self::grow). `ncclCommGrow`, of NCCL 2.29.
     ///
     /// # Errors
     /// Those of [`init_rank`](Self::init_rank).

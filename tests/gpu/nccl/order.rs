@@ -3,7 +3,9 @@
 use std::thread;
 
 use cuda_core::nccl::{Ranks, Reduction, group};
-use cuda_core::{Context, Device, DeviceGroup, Graph, PinnedBuffer, Result, Stream};
+use cuda_core::{
+    Condition, Context, Device, DeviceGroup, Error, Graph, PinnedBuffer, Result, Stream,
+};
 use support::{freed_behind_a_stall, gpu_test, refusal, stall};
 
 use super::{apart, buffers, devices, values};
@@ -114,6 +116,27 @@ gpu_test! {
         }
         assert_eq!(values(&streams, &buffers)?, vec![vec![8; 100]; 2]);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl, cuda_12_4;
+    fn l_nccl_is_not_in_the_body_of_a_condition() -> Result<()> {
+        let (contexts, streams) = devices(1)?;
+        let alone = apart(&contexts)?;
+        let mut sum = streams[0].upload_new(&[5u32; 10])?;
+        let graph = Graph::capture(&contexts[0], |captured| {
+            Condition::new(captured, 1)?.if_then(captured, |body| {
+                let one = alone[0].on(body)?.all_reduce_in_place(&mut sum, Reduction::Sum);
+                assert!(matches!(one, Err(Error::NotCapturable { op: "ncclAllReduce", .. })), "{one:?}");
+                let several = group(|group| group.on(&alone[0], body)?.all_reduce_in_place(&mut sum, Reduction::Sum));
+                assert!(matches!(several, Err(Error::NotCapturable { op: "ncclGroupEnd", .. })), "{several:?}");
+                body.fill(&mut sum, 7)
+            })
+        })?;
+        graph.instantiate()?.launch(&streams[0])?;
+        assert_eq!(streams[0].download_vec(&sum)?, [7; 10]);
+        alone[0].on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum)
     }
 }
 

@@ -59,7 +59,7 @@ impl<T: Texel> Texture<T> {
     /// A texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for combinations that CUDA does not define, for no
+    /// [`Error::Invalid`] for combinations that CUDA does not define, for no
     /// texels, and for linear memory whose address or rows the device cannot sample; the driver's
     /// `INVALID_VALUE` for more than the device samples.
     ///
@@ -98,7 +98,7 @@ impl<T: Texel> Texture<T> {
     /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for other memory than the texture was created
+    /// [`Error::Invalid`] for other memory than the texture was created
     /// from.
     ///
     /// ```no_run

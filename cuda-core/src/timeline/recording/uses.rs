@@ -118,7 +118,7 @@ impl KeptUses {
 pub(crate) struct GraphTraits(u8);
 
 impl GraphTraits {
-    /// CUDA has no such operation in the body of a condition: a function of the host, an event, a signal.
+    /// The body of a condition has no such operation: a function of the host, an event, a signal, which CUDA refuses.
     pub(crate) const EVENT: Self = Self(1);
     /// A function of the host, or a wait for what is recorded outside of the graph: it may take any time.
     pub(crate) const MAY_TAKE_LONG: Self = Self(1 << 1 | Self::EVENT.0);
@@ -130,9 +130,9 @@ impl GraphTraits {
     pub(crate) const BARRIER: Self = Self(1 << 4);
     /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
     pub(crate) const MAY_BE_REFUSED: Self = Self(1 << 5);
-    /// An operation of NCCL, which waits for those of other ranks, and is refused after an abort.
-    pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0);
-
+    /// An operation of NCCL, which waits for those of other ranks, and is refused after an abort. Its host functions
+    /// and events cannot be in the body of a condition.
+    pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0 | Self::EVENT.0);
     /// An operation on a condition: destroying an executable waits for its launches.
     pub(crate) const CONDITIONS: Self = Self(1 << 7);
 
