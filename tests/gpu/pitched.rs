@@ -1,5 +1,6 @@
 //! J: copies and fills in rows.
 
+use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
     Device, DeviceBuffer, Error, Extent, PinnedBuffer, PitchedBuffer, Result, Shape, Stream,
     StreamKind,
@@ -187,6 +188,44 @@ gpu_test! {
             let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
             assert_eq!(sum(&all), sum(&values), "{shape:?}");
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, heavy;
+    fn j09_rows_of_elements_that_are_larger_than_a_chunk() -> Result<()> {
+        const LARGE: usize = (1 << 20) + 256;
+        let test = || -> Result<()> {
+            let stream = Device::get(0)?.create_stream()?;
+            let mut image = stream.alloc_zeroed::<[u8; LARGE]>(3)?;
+            let shape = Shape::plane(1, 2).with_pitch(LARGE + 256);
+            let values = vec![[7; LARGE]; 2];
+            stream.upload_pitched(&values, image.pitched_mut(shape)?)?;
+            let mut back = vec![[1; LARGE]; 2];
+            stream.download_pitched(image.pitched(shape)?, &mut back)?;
+            assert!(back == values);
+            Ok(())
+        };
+        // With room for the elements.
+        let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(test);
+        thread.expect("a thread").join().expect("no panic")
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j09_managed_rows_of_another_device() -> Result<()> {
+        let (near, far) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
+        let mut managed = ManagedBuffer::<u8>::zeroed(far.context(), 100)?;
+        let shape = Shape::plane(10, 5).with_pitch(20);
+        near.upload_pitched(&pattern(1, 50), managed.pitched_mut(shape)?)?;
+        let mut back = [0; 50];
+        near.download_pitched(managed.pitched(shape)?, &mut back)?;
+        same(&back, &pattern(1, 50), "by a stream of another device");
+        let mut device = far.alloc::<u8>(100)?;
+        let refused = near.upload_pitched(&[1; 50], device.pitched_mut(shape)?);
+        assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
         Ok(())
     }
 }

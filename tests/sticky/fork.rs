@@ -108,6 +108,7 @@ impl Alive {
             device.allocator().err(),
             self.pinned.as_slice().err(),
             self.pinned.as_mut_slice().err(),
+            self.pinned.device_ptr().err(),
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
             cuda_core::staging::trim().err(),
             cuda_core::staging::options().err(),

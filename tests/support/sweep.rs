@@ -50,7 +50,7 @@ const FAILURES: [Failure; 3] = [
 const EXACT: u64 = 600;
 
 /// Tests, or modules of tests, that are not swept, and why.
-const NOT_SWEPT: [(&str, &str); 44] = [
+const NOT_SWEPT: [(&str, &str); 47] = [
     (
         "adaptors::failures::a_callback_makes_room",
         "its callback keeps a block of the allocator that keeps the callback, until it is called",
@@ -163,6 +163,18 @@ const NOT_SWEPT: [(&str, &str); 44] = [
     (
         "nccl::k_nccl_split_and_join_again",
         "two threads have a rank each: one would wait for the other, which ended early",
+    ),
+    (
+        "nccl::growth::k_nccl_ranks_join_a_communicator_that_grows",
+        "two threads have a rank each: one would wait for the other, which ended early",
+    ),
+    (
+        "nccl::growth::k_nccl_a_rank_that_does_not_join_a_growth_is_not_waited_for",
+        "where the abort of the new communicator fails, NCCL goes on using the one that it grows from",
+    ),
+    (
+        "nccl::growth::k_nccl_another_thread_aborts_a_growth",
+        "where the abort of the new communicator fails, NCCL goes on using the one that it grows from",
     ),
     (
         "nccl::life::k_nccl_a_lost_rank_is_noticed_and_done_without",

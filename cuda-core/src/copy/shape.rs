@@ -110,12 +110,16 @@ impl Geometry {
         (0..planes).map(move |z| (z * self.slice_height * self.pitch, rows))
     }
 
-    /// The bytes from the first element of a part, which has elements, to its last.
-    pub(crate) fn range<T>(self, origin: Origin, extent: Extent) -> Range<usize> {
-        let row = |y: usize, z: usize| (z * self.slice_height + y) * self.pitch;
-        let (x, y, z) = (origin.x * size_of::<T>(), origin.y, origin.z);
-        let last = row(y + extent.height - 1, z + extent.depth - 1) + x;
-        row(y, z) + x..last + extent.width * size_of::<T>()
+    /// The extent, in bytes in the first dimension: an element may be larger than a piece of a copy.
+    pub(crate) fn in_bytes(self) -> Extent {
+        Extent { width: self.row, ..self.extent }
+    }
+
+    /// The bytes from the first of a part, which has some, to its last; both in bytes in the first dimension.
+    pub(crate) fn range(self, origin: Origin, extent: Extent) -> Range<usize> {
+        let row = |y: usize, z: usize| (z * self.slice_height + y) * self.pitch + origin.x;
+        let last = row(origin.y + extent.height - 1, origin.z + extent.depth - 1);
+        row(origin.y, origin.z)..last + extent.width
     }
 
     pub(crate) fn of<T>(shape: Shape) -> Result<Self> {

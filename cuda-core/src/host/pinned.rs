@@ -478,6 +478,7 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         driver::ensure()?;
         return Ok(0);
     }
+    driver::ensure_not_gone()?;
     let host = block.address.0.as_ptr();
     // Memory that is neither write-combined nor reachable from one context alone.
     let plain = matches!(block.backing, PinnedBacking::Cached(..));

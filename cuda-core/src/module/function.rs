@@ -203,12 +203,14 @@ impl Function {
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
+        // Asked for before, so that an error says that nothing was set.
+        let limits = if attribute == MAX_DYNAMIC { Some(self.limits()?) } else { None };
         self.context().ask("cuFuncSetAttribute", (), |()| {
             // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
             unsafe { cu::cuFuncSetAttribute(self.as_raw(), attribute, value) }
         })?;
-        if attribute == MAX_DYNAMIC {
-            self.limits()?.note_max_dynamic(usize::try_from(value).unwrap_or(0));
+        if let Some(limits) = limits {
+            limits.note_max_dynamic(usize::try_from(value).unwrap_or(0));
         }
         Ok(())
     }

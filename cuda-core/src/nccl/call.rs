@@ -259,6 +259,9 @@ pub(super) fn enqueue_nothing(
     core: &Arc<StreamCore>,
 ) -> Result<()> {
     bind(op, core)?;
+    if let Some(recording) = core.timeline().recording() {
+        recording.require_can_hold(op, GraphTraits::RANKS)?;
+    }
     joined.hold(op).map(drop)
 }
 
@@ -366,6 +369,7 @@ fn capture_together(
     calls: &[Call<'_>],
     all: &mut [LockedRank<'_>],
 ) -> Result<()> {
+    calls.iter().try_for_each(|call| recording.require_can_hold(call.op(), GraphTraits::RANKS))?;
     let mut parts: Vec<CapturedPart<'_>> = Vec::new();
     for call in calls {
         let known = parts.iter().position(|part| ptr::eq(part.bound.core(), &**call.core));

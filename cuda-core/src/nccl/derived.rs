@@ -122,8 +122,8 @@ impl Communicator {
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
 
-    /// The id by which new ranks join those of this communicator, once: one rank makes it, sends it to the new
-    /// ranks, which call [`join_grown`](Self::join_grown), and all ranks of this communicator then call
+    /// The id by which new ranks join those of this communicator, once: one rank makes it (until it grows, the same),
+    /// sends it to the new ranks, which call [`join_grown`](Self::join_grown), and all ranks of this communicator then call
     /// [`grow`](Self::grow), where there is an example: `ncclCommGetUniqueId`, of NCCL 2.29.
     ///
     /// # Errors
@@ -135,6 +135,10 @@ impl Communicator {
         let growth_id = self.0.nccl.growth_id.ok_or_else(|| missing(op))?;
         let _scope = NcclScope::relaxed(&self.0.context)?;
         let mut held = self.0.hold(op)?;
+        // NCCL would give the new ranks another one than those that are there.
+        if let Some(known) = *held.growth_id() {
+            return Ok(known);
+        }
         let id = UniqueId::made_by(|id| {
             // SAFETY: the communicator is live and locked, with its context current; the call writes one id, to a
             // place that outlives it.
@@ -148,8 +152,10 @@ impl Communicator {
     /// [join](Self::join_grown) meanwhile. All ranks of this one call it, when their work on it is done:
     /// `ncclCommGrow`, of NCCL 2.29. Drop this one then.
     ///
-    /// Until a rank has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last rank,
-    /// without a limit, and an abort of another thread waits for that.
+    /// Until a rank of several has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last
+    /// rank, without a limit, and an abort of another thread waits for that. If a rank of this communicator is lost
+    /// meanwhile, NCCL may go on waiting for it beyond the limit: [abort](Self::abort) this communicator then, rather
+    /// than [shrink](Self::shrink_after_loss) it.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `size` is greater than this one's; [`Error::Nccl`], with
@@ -232,6 +238,9 @@ impl Communicator {
         call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
+        // Before NCCL gives itself access to the memory of peers.
+        let place = (self.rank(), self.size());
+        let mut joined = Joined::new(nccl, context, place, options, ptr::null_mut());
         // Another thread may write the handle. So the place is given up below if the call may not be over: an
         // abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
@@ -241,10 +250,13 @@ impl Communicator {
         let code = call(held.raw(), raw.as_ptr(), &mut config);
         // Returned also by a call that is in progress, by NCCL 2.28.
         let code = if code == SUCCESS { IN_PROGRESS } else { code };
-        let finished = held.finish(op, code);
+        // Of the new communicator, where one grows: that one is waited for below.
+        let finished = match code {
+            IN_PROGRESS if op == GROW => Ok(()),
+            code => held.finish(op, code),
+        };
         let made = raw.load(Ordering::Acquire);
-        let size = (self.rank(), self.size());
-        let join = || Joined::new(nccl, context, size, options, made);
+        joined.set_raw(made);
         if let Err(error) = finished {
             if code == IN_PROGRESS {
                 mem::forget(raw);
@@ -253,18 +265,14 @@ impl Communicator {
                 // NCCL has linked it with the communicator that could not be made, which is freed afterwards,
                 // and would use that in a later abort. Failures are reported.
                 drop(held.abort());
-                drop(held);
-                drop(join());
             }
             return Err(error);
         }
-        drop(held);
         if made.is_null() {
             return Ok(None);
         }
-        let mut joined = join();
-        // With this one, which another thread may want to abort.
-        let ready = self.0.hold(op).and_then(|own| await_all(op, &mut [own, joined.hold(op)?]));
+        // With this one, which another thread may want to abort: NCCL uses it until the new one is made.
+        let ready = joined.hold(op).and_then(|new| await_all(op, &mut [held, new]));
         if ready.is_err() {
             mem::forget(raw);
         }

@@ -23,12 +23,11 @@ use crate::util::debug_by;
 /// elements.
 ///
 /// # Errors
-/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and
-/// `Invalid` for a rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for memory
-/// that is not the communicator's. [`Error::Nccl`] if NCCL refuses, if the communicator's limit passes
-/// before it has enqueued the work, and for a communicator that was aborted. A communicator whose call
-/// has failed is to be [aborted](Communicator::abort). [`Error::NotCapturable`] in a body of a
-/// [`Condition`](crate::Condition).
+/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and `Invalid` for a
+/// rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for memory that is not the
+/// communicator's; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition). [`Error::Nccl`] if NCCL
+/// refuses, if the communicator's limit passes before it has enqueued the work, and for a communicator that was
+/// aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,

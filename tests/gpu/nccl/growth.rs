@@ -120,6 +120,7 @@ gpu_test! {
         let Some(id) = id(&alone[0])? else {
             return Ok(());
         };
+        assert_eq!(alone[0].growth_id()?, id, "until it grows");
         for size in [0, 1] {
             assert!(refusal(alone[0].grow(size).map(drop)).contains("no more than the 1 that there are"));
         }

@@ -130,7 +130,10 @@ gpu_test! {
                 let one = alone[0].on(body)?.all_reduce_in_place(&mut sum, Reduction::Sum);
                 assert!(matches!(one, Err(Error::NotCapturable { op: "ncclAllReduce", .. })), "{one:?}");
                 let several = group(|group| group.on(&alone[0], body)?.all_reduce_in_place(&mut sum, Reduction::Sum));
-                assert!(matches!(several, Err(Error::NotCapturable { op: "ncclGroupEnd", .. })), "{several:?}");
+                assert!(matches!(several, Err(Error::NotCapturable { op: "ncclAllReduce", .. })), "{several:?}");
+                let mut none = streams[0].alloc::<u32>(0)?;
+                let none = alone[0].on(body)?.all_reduce_in_place(&mut none, Reduction::Sum);
+                assert!(matches!(none, Err(Error::NotCapturable { op: "ncclAllReduce", .. })), "{none:?}");
                 body.fill(&mut sum, 7)
             })
         })?;

@@ -1,8 +1,9 @@
 //! Ranks of NCCL that report an error, since they have lost another.
 
 use std::thread;
+use std::time::Duration;
 
-use cuda_core::nccl::{Ranks, Reduction, group};
+use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction, group};
 use cuda_core::sys::{CUDA_ERROR_UNKNOWN, CUresult};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Resource, Result, Stream, drops};
@@ -284,6 +285,34 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
         assert!(pair[0].as_raw().is_null());
         drops::flush();
         assert_eq!(session.calls("ncclCommAbort") - before, 2);
+        pair[1].abort()
+    });
+}
+
+#[test]
+fn k_nccl_what_grows_is_aborted_before_the_one_it_grows_from() {
+    clean(|session| {
+        let (contexts, _) = devices()?;
+        let options = CommunicatorOptions::new().limit(Duration::from_secs(20));
+        let pair = parted(Ranks::init_all_with(&contexts, &options)?);
+        pair[1].growth_id()?;
+        thread::scope(|scope| {
+            let held = session.hold("ncclCommGrow");
+            let grown = scope.spawn(|| pair[0].grow(3).map(drop));
+            held.await_call();
+            // What an abort calls before it waits for the growth.
+            let exchanges = || session.calls("cuThreadExchangeStreamCaptureMode");
+            let before = exchanges();
+            let abort = scope.spawn(|| pair[0].abort());
+            while exchanges() == before {
+                thread::yield_now();
+            }
+            drop(held);
+            // Long before its limit. The simulated NCCL reports the other order.
+            aborted(grown.join().expect("no panic"));
+            abort.join().expect("no panic")
+        })?;
+        drops::flush();
         pair[1].abort()
     });
 }

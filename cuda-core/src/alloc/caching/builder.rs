@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::limit::PoolLimit;
 use super::{CachingPool, class};
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, custom};
 use crate::error::{ByteCount, Error, Result};
 use crate::process::{Contained, unless_panic};
 use crate::util::{debug_by, lock};
@@ -18,6 +18,8 @@ pub(super) struct Settings {
     /// The id under which streams file the pool's blocks. Never reused.
     pub(super) pool: u64,
     limit: Mutex<PoolLimit>,
+    /// The blocks belong to their context, as memory from `cuMemAlloc` does.
+    pub(super) is_in_the_context: bool,
     pub(super) options: CachingPoolBuilder,
 }
 
@@ -163,7 +165,8 @@ impl CachingPoolBuilder {
 
     /// These options, for the pool with id `pool`.
     pub(super) fn into_settings(self, pool: u64) -> Settings {
-        Settings { pool, limit: Mutex::new(self.limit), options: self }
+        let is_in_the_context = custom::is_in_the_context(&self.upstream);
+        Settings { pool, limit: Mutex::new(self.limit), is_in_the_context, options: self }
     }
 }
 

@@ -11,7 +11,6 @@ use super::bins::{Bins, Cached, Contents};
 use super::builder::Settings;
 use super::class::SegmentKind;
 use super::space::{Rest, Space, TakenRange};
-use crate::alloc::custom;
 use crate::context::Context;
 use crate::process::{deferred, driver, held};
 use crate::timeline::ledger::Fences;
@@ -71,12 +70,6 @@ pub(super) struct PendingBlock {
 }
 
 impl Heap {
-    /// Whether its segments belong to its context, as memory from `cuMemAlloc` does.
-    pub(crate) fn is_in_the_context(&self) -> bool {
-        let upstream = &self.settings.options.upstream;
-        upstream.is_plain() || custom::is_in_the_context(upstream)
-    }
-
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),

@@ -65,7 +65,7 @@ impl Home {
     /// Whether the block belongs to its context, as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
-        self.heap.is_in_the_context()
+        self.heap.settings.is_in_the_context
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{hint, ptr, thread};
 
 use super::bins::{Bins, Cached, Contents};
+use super::builder::SHARED;
 use super::heap::Heap;
 use super::space::Rest;
 use crate::process::driver;
@@ -100,7 +101,10 @@ impl StreamCache {
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
         let mut blocks = self.lock();
         if blocks.of(heap).is_none() {
-            blocks.branches.push(Branch { pool, heap: heap.clone(), bins: Bins::default() });
+            let new = Branch { pool, heap: heap.clone(), bins: Bins::default() };
+            // The shared pool's is found first. It is never removed, so that no other takes its place.
+            let at = if pool == SHARED { 0 } else { blocks.branches.len() };
+            blocks.branches.insert(at, new);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Copies between borrowed slices and elements that lie in rows.
 
 use super::pieces;
-use crate::copy::{CopySide, OP_3D, Pitched, PitchedMut, enqueue_3d};
+use crate::copy::{CopySide, OP_3D, Pitched, PitchedMut, at_home, enqueue_3d};
 use crate::error::Result;
 use crate::memory::{DeviceMemory, same_len};
 use crate::stream::{Stream, StreamKind};
-use crate::types::Pod;
+use crate::types::{Pod, bytes_of, bytes_of_mut};
 
 /// # Copies of rows and borrowed memory
 impl<K: StreamKind> Stream<K> {
@@ -25,7 +25,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.upload_pitched(&pixels, image.pitched_mut()?)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuMemcpy2D", "cuMemcpy3DAsync", "cudaMemcpy2D", "cudaMemcpy3D"))]
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy2DAsync", "cudaMemcpy3DAsync"))]
     pub fn upload_pitched<T: Pod>(
         &self,
         source: &[T],
@@ -34,17 +34,17 @@ impl<K: StreamKind> Stream<K> {
         let (bytes, geometry) = destination.parts();
         same_len(OP_3D, source.len(), geometry.extent.texels().unwrap_or(usize::MAX))?;
         let core = self.core();
-        core.device().require_same(OP_3D, bytes.as_view().device())?;
+        at_home(OP_3D, core, &bytes.as_view())?;
         if geometry.span == 0 {
             return Ok(());
         }
         let stream = core.bind(OP_3D)?;
-        pieces::upload(&stream, source, geometry.extent, |origin, extent, from| {
-            let mut part = bytes.reborrow().into_slice(geometry.range::<T>(origin, extent))?;
+        pieces::upload(&stream, bytes_of(source), geometry.in_bytes(), |origin, extent, from| {
+            let mut part = bytes.reborrow().into_slice(geometry.range(origin, extent))?;
             let to =
                 CopySide::linear(part.as_view().place(), geometry.pitch, geometry.slice_height);
-            let copy = from.to::<T>(to, extent);
-            // SAFETY: the pinned memory has the elements until the copy is done; the touch is of all bytes from the
+            let copy = from.to::<u8>(to, extent);
+            // SAFETY: the pinned memory has the bytes until the copy is done; the touch is of all bytes from the
             // first row of the part to its last, at their distances.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.write()]) })
         })
@@ -64,7 +64,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.download_pitched(image.pitched()?, &mut pixels)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuMemcpy2D", "cuMemcpy3DAsync", "cudaMemcpy2D", "cudaMemcpy3D"))]
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy2DAsync", "cudaMemcpy3DAsync"))]
     pub fn download_pitched<T: Pod>(
         &self,
         source: Pitched<'_, T, DeviceMemory>,
@@ -73,17 +73,18 @@ impl<K: StreamKind> Stream<K> {
         let (bytes, geometry) = source.into_parts();
         same_len(OP_3D, geometry.extent.texels().unwrap_or(usize::MAX), destination.len())?;
         let core = self.core();
-        core.device().require_same(OP_3D, bytes.device())?;
+        at_home(OP_3D, core, &bytes)?;
         if geometry.span == 0 {
             return Ok(());
         }
         let stream = core.bind(OP_3D)?;
-        pieces::download(&stream, geometry.extent, destination, |origin, extent, to| {
-            let part = bytes.slice(geometry.range::<T>(origin, extent))?;
+        let destination = bytes_of_mut(destination);
+        pieces::download(&stream, geometry.in_bytes(), destination, |origin, extent, to| {
+            let part = bytes.slice(geometry.range(origin, extent))?;
             let from = CopySide::linear(part.place(), geometry.pitch, geometry.slice_height);
-            let copy = from.to::<T>(to, extent);
+            let copy = from.to::<u8>(to, extent);
             // SAFETY: the touch is of all bytes from the first row of the part to its last, at their distances; the
-            // pinned memory has as many elements, and is not accessed until the copy is done.
+            // pinned memory has as many bytes, and is not accessed until the copy is done.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.read()]) })
         })
     }

@@ -104,13 +104,13 @@ pub enum Coordinates {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct TextureDescriptor {
-    /// What is returned beyond the edge, in x, y and z.
+    /// What is returned beyond the edge, in x, y and z. CUDA ignores it for buffers, whose elements are not in rows.
     pub address: [AddressMode; 3],
-    /// What is returned between texels.
+    /// What is returned between texels. CUDA ignores it for buffers, too.
     pub filter: FilterMode,
     /// The type in which a kernel reads.
     pub read: ReadMode,
-    /// The unit of coordinates.
+    /// The unit of coordinates; of levels, [`Coordinates::Normalized`].
     pub coordinates: Coordinates,
     /// Bytes are converted from sRGB to linear when they are read as floats.
     pub srgb: bool,

@@ -95,7 +95,7 @@ impl OpenRecording {
 
 impl Recording {
     /// Refuses what the body of a condition cannot have.
-    pub(super) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
+    pub(crate) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
         let refused = traits.has(GraphTraits::EVENT) && self.outer.is_some();
         if refused { Err(Error::NotCapturable { op }) } else { Ok(()) }
     }

@@ -26,7 +26,6 @@ impl Recording {
         for part in parts {
             self.open_for(op, &part.touches, &mut guard)?;
         }
-        notes.iter().try_for_each(|notes| self.require_can_hold(op, notes.traits()))?;
         let recorded = self.open(op, &mut guard)?;
         // In any case: the other library may have some of the operations after an error.
         notes.into_iter().for_each(|notes| recorded.keep(notes));

@@ -36,6 +36,8 @@ pub(crate) struct Communicator {
     pub(crate) splitting: Option<SplitKey>,
     /// Where the handle of the communicator that is split off is written when that is over, and the handle.
     pub(crate) split_off: Option<(AtomicPtr<RawComm>, usize)>,
+    /// The communicator that it grows from, which NCCL uses until it is made.
+    pub(crate) grows_from: Option<Id>,
     /// The communicator that it has failed to make, whose memory its own end uses.
     pub(crate) linked: Option<Id>,
     pub(crate) finalized: bool,
@@ -81,6 +83,7 @@ impl State {
             splits: BTreeMap::new(),
             splitting: None,
             split_off: None,
+            grows_from: None,
             linked: None,
             finalized: false,
             flushed: false,
@@ -152,7 +155,7 @@ impl State {
         let Some(comm) = self.nccl.communicators.get_mut(&id) else {
             return;
         };
-        (comm.joins, comm.splitting) = (false, None);
+        (comm.joins, comm.splitting, comm.grows_from) = (false, None, None);
         comm.publish();
         if !comm.finalized || comm.flushed {
             return;
@@ -180,10 +183,19 @@ impl State {
 
     /// Retires a communicator. Its operations in streams go on, with results that mean nothing.
     pub(crate) fn retire_communicator(&mut self, id: Id) {
-        let Some(comm) = self.nccl.communicators.remove(&id) else {
+        let Some(mut comm) = self.nccl.communicators.remove(&id) else {
             return;
         };
         super::call::end_visits(comm.handle);
+        if self.nccl.communicators.values().any(|other| other.grows_from == Some(id)) {
+            let message =
+                "another communicator is growing from it: NCCL uses memory of it".to_owned();
+            self.log.violation(ViolationKind::UseAfterFree, comm.call, message);
+        }
+        if comm.grows_from.is_some() {
+            // As NCCL does at the end of a growth that has failed, too.
+            comm.publish();
+        }
         if comm.linked.is_some_and(|linked| !self.nccl.communicators.contains_key(&linked)) {
             let message = "it has failed to make another communicator, which is freed: NCCL uses memory of that"
                 .to_owned();

@@ -163,21 +163,32 @@ nccl_entries! {
     ) |call| {
         // SAFETY: the caller passes null or a configuration.
         let blocking = unsafe { blocks(config) }?.unwrap_or(true);
-        let (id, rank) = if comm.is_null() {
+        let (id, rank, from) = if comm.is_null() {
             if id.is_null() {
                 return Err(Code::INVALID_ARGUMENT);
             }
             // SAFETY: not null, so the caller passes an id.
-            (unsafe { id.read() }, rank)
+            (unsafe { id.read() }, rank, None)
         } else {
             if rank != -1 {
                 return Err(Code::INVALID_ARGUMENT);
             }
             let (id, rank) = growth(call, comm, size)?;
-            (id, rank as c_int)
+            (id, rank as c_int, Some(call.communicator(comm)?))
         };
         // SAFETY: the caller passes a place for the communicator.
-        unsafe { join(call, new, (size, &[id], rank), blocking) }
+        let joined = unsafe { join(call, new, (size, &[id], rank), blocking) };
+        if joined == Err(Code::IN_PROGRESS) {
+            // SAFETY: the communicator was written there.
+            let handle = unsafe { new.read() };
+            let own = call.communicator(handle)?;
+            if let Some(own) = call.nccl.communicators.get_mut(&own) {
+                own.grows_from = from;
+                // NCCL writes it again when that is over.
+                own.split_off = Some((AtomicPtr::new(new), handle.addr()));
+            }
+        }
+        joined
     }
 }
 
