@@ -25,8 +25,8 @@ impl MemoryOwner for OfGraph {
         true
     }
 
-    /// Memory of a device: so asked for other devices alone. The driver opens it to those that its pool was open to when the allocation was
-    /// captured, which is not known here.
+    /// Asked for other devices alone, since it is memory of a device. The driver opens it to those that its pool was
+    /// open to when the allocation was captured, which is not known here.
     fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         false
     }

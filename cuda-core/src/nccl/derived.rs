@@ -23,6 +23,12 @@ use crate::process::driver;
 /// What a rank of a communicator that grows passes as its number, which it keeps.
 const KEPT_RANK: c_int = -1;
 
+/// The communicator that NCCL says to be in progress while it makes another from it.
+enum InProgress {
+    This,
+    New,
+}
+
 /// # Making communicators from others
 impl Communicator {
     /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
@@ -45,7 +51,7 @@ impl Communicator {
         let split = self.0.nccl.split;
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
-        self.derive(op, |raw, new, config| {
+        self.derive(op, InProgress::This, |raw, new, config| {
             // SAFETY: `derive` passes the handle of a live, locked communicator, a place for another that
             // outlives the call, and a configuration that is read.
             unsafe { split(raw, color, key, new, config) }
@@ -115,7 +121,7 @@ impl Communicator {
         excluded.sort_unstable();
         excluded.dedup();
         let count = excluded.len() as c_int;
-        let made = self.derive(op, |raw, new, config| {
+        let made = self.derive(op, InProgress::This, |raw, new, config| {
             // SAFETY: as above; the ranks are sorted and copied before the function returns.
             unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
         });
@@ -192,7 +198,7 @@ impl Communicator {
         let count = c_int::try_from(size);
         let count = count.map_err(|_| Error::SizeOverflow { len: size, element_size: 1 })?;
         let id = self.0.hold(op)?.growth_id().take().map(UniqueId::raw);
-        let made = self.derive(op, |raw, new, config| {
+        let made = self.derive(op, InProgress::New, |raw, new, config| {
             let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as above; the id is null or a local, which is read before the function returns.
             unsafe { grow(raw, count, id, KEPT_RANK, new, config) }
@@ -235,6 +241,7 @@ impl Communicator {
     fn derive(
         &self,
         op: &'static str,
+        in_progress: InProgress,
         call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
@@ -250,10 +257,10 @@ impl Communicator {
         let code = call(held.raw(), raw.as_ptr(), &mut config);
         // Returned also by a call that is in progress, by NCCL 2.28.
         let code = if code == SUCCESS { IN_PROGRESS } else { code };
-        // Of the new communicator, where one grows: that one is waited for below.
-        let finished = match code {
-            IN_PROGRESS if op == GROW => Ok(()),
-            code => held.finish(op, code),
+        let finished = match (code, in_progress) {
+            // It is waited for below.
+            (IN_PROGRESS, InProgress::New) => Ok(()),
+            _ => held.finish(op, code),
         };
         let made = raw.load(Ordering::Acquire);
         joined.set_raw(made);

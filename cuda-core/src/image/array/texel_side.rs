@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 
 use super::{ArraySlice, ArraySliceMut, CudaArray, Texel};
-use crate::copy::OP_3D as OP;
-use crate::copy::{CopySide, Pitched, PitchedMut, same_extent};
+use crate::copy::{CopySide, OP_3D as OP, Pitched, PitchedMut, same_extent};
 use crate::device::Device;
 use crate::error::Result;
 use crate::host::{Registered, StableHost, StableHostMut};

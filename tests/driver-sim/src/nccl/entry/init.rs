@@ -153,6 +153,7 @@ nccl_entries! {
         // SAFETY: the caller passes a place for the communicator, and null or a configuration.
         unsafe { derive(call, parent, known, (0, key), new, config) }
     }
+
     ncclCommGrow(
         comm: RawComm,
         size: c_int,
