@@ -8,7 +8,9 @@ use std::time::Duration;
 use cuda_core::nccl::{
     Communicator, CommunicatorOptions, Element, Ranks, Reduction, UniqueId, group,
 };
-use cuda_core::{Context, Device, DeviceBuffer, Error, Result, Stream, Version, bf16, f16};
+use cuda_core::{
+    Complex64, Context, Device, DeviceBuffer, Error, Pod, Result, Stream, Version, bf16, f16,
+};
 use support::{Driver, gpu_test, refusal};
 
 mod bad_input;
@@ -45,8 +47,9 @@ impl Drop for Apart {
 
 /// A communicator of these devices, rank by rank.
 fn apart(contexts: &[Context]) -> Result<Apart> {
+    let options = CommunicatorOptions::new();
     // SAFETY: the tests enqueue the same operations at all.
-    Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
+    Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -60,7 +63,7 @@ fn impatience() -> CommunicatorOptions {
 }
 
 /// A buffer for each rank, with the elements that `at` gives it.
-fn buffers<T: Element>(
+fn buffers<T: Pod>(
     streams: &[Stream],
     at: impl Fn(usize) -> Vec<T>,
 ) -> Result<Vec<DeviceBuffer<T>>> {
@@ -69,7 +72,7 @@ fn buffers<T: Element>(
 }
 
 /// What each buffer holds.
-fn values<T: Element>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec<Vec<T>>> {
+fn values<T: Pod>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec<Vec<T>>> {
     streams.iter().zip(buffers).map(|(stream, buffer)| stream.download_vec(buffer)).collect()
 }
 
@@ -169,6 +172,41 @@ gpu_test! {
         reduces(&ranks, &streams, bf16::from_f32)?;
         reduces(&ranks, &streams, |value| value)?;
         reduces(&ranks, &streams, f64::from)
+    }
+}
+
+/// Copies among two ranks elements that `of` makes of numbers.
+fn copies<T: Pod + PartialEq + Debug>(
+    ranks: &Ranks,
+    streams: &[Stream],
+    of: impl Fn(u32) -> T,
+) -> Result<()> {
+    let list = |numbers: &[u32]| numbers.iter().map(|number| of(*number)).collect::<Vec<_>>();
+    let on = || ranks.on(streams);
+    let sources = buffers(streams, |rank| list(&from(10 * rank as u32, 2)))?;
+    let mut wide = buffers(streams, |_| list(&[0; 4]))?;
+    on()?.all_gather(&sources, &mut wide)?;
+    assert_eq!(values(streams, &wide)?, vec![list(&[0, 1, 10, 11]); 2]);
+    let mut swapped = buffers(streams, |_| list(&[0; 4]))?;
+    on()?.all_to_all(&wide, &mut swapped)?;
+    assert_eq!(values(streams, &swapped)?, [list(&[0, 1, 0, 1]), list(&[10, 11, 10, 11])]);
+    on()?.broadcast_in_place(&mut swapped, 1)?;
+    assert_eq!(values(streams, &swapped)?, vec![list(&[10, 11, 10, 11]); 2]);
+    let [zero, one] = &mut wide[..] else { unreachable!("there are two ranks") };
+    on()?.send_receive([((0, &sources[0]), (1, one.slice_mut(2..)?))])?;
+    on()?.send_receive([((1, &sources[1]), (0, zero.slice_mut(..2)?))])?;
+    assert_eq!(values(streams, &wide)?, [list(&[10, 11, 10, 11]), list(&[0, 1, 0, 1])]);
+    Ok(())
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_elements_that_are_only_copied() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        copies(&ranks, &streams, |number| number as u16)?;
+        copies(&ranks, &streams, |number| [number as u8; 3])?;
+        copies(&ranks, &streams, |number| Complex64::new(f64::from(number), -1.0))
     }
 }
 

@@ -9,8 +9,8 @@ use cuda_sys::{CUdeviceptr, CUstream};
 use super::joined::{HeldRanks, Joined, LockedRank, await_all, hold_all};
 use super::library::Nccl;
 use super::polling::NcclScope;
-use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
-use super::reduction::RawReduction;
+use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS, UINT8};
+use super::reduction::{Operator, RawReduction};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
@@ -65,8 +65,8 @@ pub(super) struct CallShape {
     pub(super) operation: Operation,
     /// Elements, as the function of NCCL counts them.
     pub(super) count: usize,
-    /// Their `ncclDataType_t`, and their size in bytes.
-    pub(super) element: (c_int, usize),
+    /// The size of an element in bytes.
+    pub(super) size: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -132,48 +132,50 @@ unsafe fn issue(
     stream: CUstream,
 ) -> c_int {
     let nccl = joined.nccl;
-    let CallShape { operation, count, element: (ty, size) } = shape;
+    let CallShape { operation, count, size } = shape;
     let (from, to) = (pointer(from), pointer(to));
+    // What is only copied may be of any type; NCCL copies bytes.
+    let bytes = count * size;
     match operation {
-        Operation::AllReduce(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+        Operation::AllReduce(reduction) => reduced(nccl, raw, reduction, |ty, number| {
             // SAFETY: the communicator is live and locked, the stream of its device; both sides
             // have `count` elements, by the invariant, and stay allocated, by the caller's promise.
             unsafe { (nccl.all_reduce)(from, to, count, ty, number, raw, stream) }
         }),
-        Operation::Reduce(reduction, root) => reduced(nccl, raw, ty, reduction, |number| {
+        Operation::Reduce(reduction, root) => reduced(nccl, raw, reduction, |ty, number| {
             // SAFETY: as above; only the root has a destination.
             unsafe { (nccl.reduce)(from, to, count, ty, number, root, raw, stream) }
         }),
         Operation::Broadcast(root) => {
             // SAFETY: as above; only the root has a source.
-            unsafe { (nccl.broadcast)(from, to, count, ty, root, raw, stream) }
+            unsafe { (nccl.broadcast)(from, to, bytes, UINT8, root, raw, stream) }
         }
         Operation::AllGather => {
             // SAFETY: as above; the destination has `count` elements for each rank.
-            unsafe { (nccl.all_gather)(from, to, count, ty, raw, stream) }
+            unsafe { (nccl.all_gather)(from, to, bytes, UINT8, raw, stream) }
         }
-        Operation::ReduceScatter(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+        Operation::ReduceScatter(reduction) => reduced(nccl, raw, reduction, |ty, number| {
             // SAFETY: as above; the source has `count` elements for each rank.
             unsafe { (nccl.reduce_scatter)(from, to, count, ty, number, raw, stream) }
         }),
         Operation::Send(peer) => {
             // SAFETY: as above.
-            unsafe { (nccl.send)(from, count, ty, peer, raw, stream) }
+            unsafe { (nccl.send)(from, bytes, UINT8, peer, raw, stream) }
         }
         Operation::Receive(peer) => {
             // SAFETY: as above.
-            unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
+            unsafe { (nccl.receive)(to, bytes, UINT8, peer, raw, stream) }
         }
         Operation::AllToAll => {
             for rank in 0..joined.size {
-                let at = rank * count * size;
+                let at = rank * bytes;
                 let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
                 // The size of a communicator is a `c_int`.
                 let peer = rank as c_int;
                 // SAFETY: as above; both sides have `count` elements for each rank.
-                let sent = unsafe { (nccl.send)(from, count, ty, peer, raw, stream) };
+                let sent = unsafe { (nccl.send)(from, bytes, UINT8, peer, raw, stream) };
                 // SAFETY: as above.
-                let received = unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) };
+                let received = unsafe { (nccl.receive)(to, bytes, UINT8, peer, raw, stream) };
                 if let Some(refused) = [sent, received].into_iter().find(|it| is_refusal(*it)) {
                     return refused;
                 }
@@ -192,28 +194,27 @@ pub(super) fn is_refusal(code: c_int) -> bool {
     code != SUCCESS && code != IN_PROGRESS
 }
 
-/// Makes a call with the number of a reduction, which is created for that call if it has a factor.
+/// Makes a call with the type of the elements and the number of a reduction, which is created for that call if it has a factor.
 #[inline]
 fn reduced(
     nccl: &Nccl,
     raw: RawCommunicator,
-    ty: c_int,
-    reduction: RawReduction,
-    call: impl FnOnce(c_int) -> c_int,
+    RawReduction { element, operator }: RawReduction,
+    call: impl FnOnce(c_int, c_int) -> c_int,
 ) -> c_int {
-    let mut factor = match reduction {
-        RawReduction::Number(number) => return call(number),
-        RawReduction::ScaledSum(factor) => factor,
+    let mut factor = match operator {
+        Operator::Number(number) => return call(element, number),
+        Operator::ScaledSum(factor) => factor,
     };
     let (mut number, factor) = (0, (&raw mut factor).cast());
     let residence = SCALAR_HOST_IMMEDIATE;
     // SAFETY: the communicator is live and locked. The call reads a factor of that type and writes a
     // number, both of locals that outlive it.
-    let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, ty, residence, raw) };
+    let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, element, residence, raw) };
     if made != SUCCESS {
         return made;
     }
-    let called = call(number);
+    let called = call(element, number);
     // SAFETY: made just now, "an operator may be destroyed as soon as the last NCCL function which is
     // given that operator returns".
     let destroyed = unsafe { (nccl.destroy_reduction)(number, raw) };

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len, within};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
+use crate::types::Pod;
 use crate::util::debug_by;
 
 /// A [`Communicator`] with the stream that its next operation is enqueued on; made by
@@ -200,7 +201,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclBroadcast"))]
-    pub fn broadcast<T: Element>(
+    pub fn broadcast<T: Pod>(
         self,
         source: Option<DeviceSlice<'a, T>>,
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
@@ -222,7 +223,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclBroadcast", "ncclBcast"))]
-    pub fn broadcast_in_place<T: Element>(
+    pub fn broadcast_in_place<T: Pod>(
         self,
         buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
@@ -249,7 +250,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclAllGather"))]
-    pub fn all_gather<T: Element>(
+    pub fn all_gather<T: Pod>(
         self,
         source: impl IntoView<DeviceSlice<'a, T>>,
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
@@ -266,7 +267,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclAllGather"))]
-    pub fn all_gather_in_place<T: Element>(
+    pub fn all_gather_in_place<T: Pod>(
         self,
         buffer: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
@@ -331,7 +332,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
-    pub fn all_to_all<T: Element>(
+    pub fn all_to_all<T: Pod>(
         self,
         source: impl IntoView<DeviceSlice<'a, T>>,
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
@@ -349,11 +350,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclSend"))]
-    pub fn send<T: Element>(
-        self,
-        source: impl IntoView<DeviceSlice<'a, T>>,
-        to: usize,
-    ) -> Result<()> {
+    pub fn send<T: Pod>(self, source: impl IntoView<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
         let (operation, source) = (self.with(to, Operation::Send)?, source.into());
         let count = source.len();
         self.apart(operation, count, Some(source), None)
@@ -364,7 +361,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclRecv"))]
-    pub fn receive<T: Element>(
+    pub fn receive<T: Pod>(
         self,
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
         from: usize,
@@ -409,7 +406,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
 
     /// An operation from one place to another.
     #[inline]
-    fn apart<T: Element>(
+    fn apart<T: Pod>(
         self,
         operation: Operation,
         count: usize,
@@ -439,7 +436,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
 
     /// An operation within one place, whose source and destination begin at these elements.
     #[inline]
-    fn in_place<T: Element>(
+    fn in_place<T: Pod>(
         self,
         operation: Operation,
         count: usize,
@@ -457,7 +454,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// Refuses memory that the communicator's kernels cannot use as their own. Returns whether the memory is
     /// registered with the communicator.
     #[inline]
-    fn admit<T: Element>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
+    fn admit<T: Pod>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
         // Memory of this very stream is the communicator's device's.
         if backing.home().is_some_and(|home| Arc::ptr_eq(home, self.core)) {
@@ -469,7 +466,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// [`OnStream::admit`] for other memory than this stream's.
     // Not within the function above, which is compiled into each operation.
     #[inline(never)]
-    fn admit_other<T: Element>(&self, op: &'static str, view: &DeviceSlice<'_, T>) -> Result<bool> {
+    fn admit_other<T: Pod>(&self, op: &'static str, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
         at_home(op, self.core, view)?;
         self.joined.require_reach(op, backing)?;
@@ -477,7 +474,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     }
 
     #[inline]
-    fn call<T: Element>(
+    fn call<T: Pod>(
         self,
         operation: Operation,
         count: usize,
@@ -489,7 +486,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         if count == 0 {
             return enqueue_nothing(operation.op(), joined, core);
         }
-        let shape = CallShape { operation, count, element: (T::TYPE, size_of::<T>()) };
+        let shape = CallShape { operation, count, size: size_of::<T>() };
         let call = || Call { joined, core, shape, from, to, used, registered };
         let Some(group) = group else { return enqueue(call()) };
         group.push(call);

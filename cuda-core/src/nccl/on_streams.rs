@@ -9,6 +9,7 @@ use super::reduction::Reduction;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len, within};
 use crate::stream::Stream;
+use crate::types::Pod;
 use crate::util::{InlineVec, debug_by};
 
 /// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and by
@@ -151,7 +152,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Errors
     /// As all [operations](OnStreams).
     #[doc(alias("ncclBroadcast"))]
-    pub fn broadcast<T: Element>(
+    pub fn broadcast<T: Pod>(
         self,
         source: impl IntoView<DeviceSlice<'a, T>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
@@ -179,7 +180,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclBroadcast", "ncclBcast"))]
-    pub fn broadcast_in_place<T: Element>(
+    pub fn broadcast_in_place<T: Pod>(
         self,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         root: usize,
@@ -202,7 +203,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclAllGather"))]
-    pub fn all_gather<T: Element>(
+    pub fn all_gather<T: Pod>(
         self,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
@@ -217,7 +218,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Errors
     /// As all [operations](OnStreams).
     #[doc(alias("ncclAllGather"))]
-    pub fn all_gather_in_place<T: Element>(
+    pub fn all_gather_in_place<T: Pod>(
         self,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
@@ -270,7 +271,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Errors
     /// As all [operations](OnStreams).
     #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
-    pub fn all_to_all<T: Element>(
+    pub fn all_to_all<T: Pod>(
         self,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
@@ -300,7 +301,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclSend", "ncclRecv"))]
-    pub fn send_receive<T: Element, S, D>(
+    pub fn send_receive<T: Pod, S, D>(
         self,
         copies: impl IntoIterator<Item = ((usize, S), (usize, D))>,
     ) -> Result<()>
@@ -332,7 +333,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
 
     /// [`Self::each`] with a source and a destination for each rank.
     #[inline]
-    fn each_pair<T: Element>(
+    fn each_pair<T: Pod>(
         self,
         op: &'static str,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
@@ -360,6 +361,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         group.add(|group| ranks.add_to(op, group, streams.as_slice(), memory.into_iter(), describe))
     }
 }
+
 impl Ranks {
     /// Adds an operation of each rank to a group.
     #[inline]

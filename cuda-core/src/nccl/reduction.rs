@@ -39,7 +39,14 @@ pub enum Reduction<T> {
 
 /// A reduction as NCCL's functions take it.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum RawReduction {
+pub(super) struct RawReduction {
+    /// The `ncclDataType_t` of the elements.
+    pub(super) element: c_int,
+    pub(super) operator: Operator,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Operator {
     /// An `ncclRedOp_t`.
     Number(c_int),
     /// The bytes of the factor, followed by zeros.
@@ -48,18 +55,19 @@ pub(super) enum RawReduction {
 
 impl<T: Element> Reduction<T> {
     pub(super) fn raw(self) -> RawReduction {
-        RawReduction::Number(match self {
-            Self::Sum => raw::SUM,
-            Self::Product => raw::PROD,
-            Self::Min => raw::MIN,
-            Self::Max => raw::MAX,
-            Self::Average => raw::AVG,
+        let operator = match self {
+            Self::Sum => Operator::Number(raw::SUM),
+            Self::Product => Operator::Number(raw::PROD),
+            Self::Min => Operator::Number(raw::MIN),
+            Self::Max => Operator::Number(raw::MAX),
+            Self::Average => Operator::Number(raw::AVG),
             Self::ScaledSum(factor) => {
                 let mut bytes = [0; size_of::<u64>()];
                 // No element is larger.
                 bytes[..size_of::<T>()].copy_from_slice(bytes_of(&[factor]));
-                return RawReduction::ScaledSum(u64::from_ne_bytes(bytes));
+                Operator::ScaledSum(u64::from_ne_bytes(bytes))
             }
-        })
+        };
+        RawReduction { element: T::TYPE, operator }
     }
 }
