@@ -69,6 +69,11 @@ mod system {
     // INVARIANT: a handle of dlopen, which is never closed.
     pub struct Library(NonNull<c_void>);
 
+    // SAFETY: dlsym, which alone takes the handle, may be called on any thread.
+    unsafe impl Send for Library {}
+    // SAFETY: as above.
+    unsafe impl Sync for Library {}
+
     impl Library {
         /// Loads the library of that name or path.
         ///
@@ -152,6 +157,11 @@ mod system {
     /// A loaded library, which stays loaded.
     // INVARIANT: a handle of LoadLibraryExW, which is never freed.
     pub struct Library(NonNull<c_void>);
+
+    // SAFETY: GetProcAddress, which alone takes the handle, may be called on any thread.
+    unsafe impl Send for Library {}
+    // SAFETY: as above.
+    unsafe impl Sync for Library {}
 
     impl Library {
         /// Loads the library of that path, or the one of that name in the directories of the

@@ -201,6 +201,7 @@ const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 impl Communicator {
     /// Blocks the calling thread until all work on the stream has completed, but not longer than the
     /// communicator's limit, and not if its work has failed: `cuEventQuery`, `ncclCommGetAsyncError`.
+    /// A future, such as [`Stream::ready`], waits for a rank that is lost until the communicator is aborted.
     ///
     /// # Errors
     /// [`Error::Nccl`]: [`NcclError::TimedOut`], after which the work is still pending: the communicator
@@ -243,7 +244,7 @@ impl Communicator {
         let Some(pending) = PendingMark::of(&timeline.at(seq))? else {
             return look();
         };
-        let mut polling = Polling::begin(limit);
+        let polling = Polling::begin(limit);
         loop {
             let reached = pending.query()?;
             look()?;

@@ -220,8 +220,10 @@ impl LockedRank<'_> {
         check(op, self.joined.nccl, code, (self.raw(), Some(self.joined.rank)))
     }
 
-    /// What the call in progress, or earlier work, has come to; an error if NCCL refuses to say.
+    /// What the call in progress, or earlier work, has come to; an error if NCCL refuses to say. Of a communicator
+    /// that was not aborted before it was locked.
     pub(super) fn async_result(&self) -> Result<c_int, c_int> {
+        debug_assert!(!self.raw().is_null());
         // SAFETY: the communicator is live and locked.
         unsafe { async_result(self.joined.nccl, self.raw()) }
     }
@@ -289,7 +291,7 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
     let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
     };
-    let mut polling = Polling::begin(limit);
+    let polling = Polling::begin(limit);
     loop {
         let results = all.iter().fold(InlineVec::<_, 8>::new(), |mut results, held| {
             results.push(|| held.async_result());
@@ -384,7 +386,7 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     let result = match result {
         Ok(()) => await_all(op, all),
         Err(error) => {
-            // Those in progress would wait for the one that was refused. Failures are reported.
+            // The calls in progress would wait for the one that was refused. Failures are reported.
             let waiting = all.iter_mut().filter(|held| may_go_on(&held.async_result()));
             waiting.for_each(|held| drop(held.abort()));
             Err(error)

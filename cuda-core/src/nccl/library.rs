@@ -1,9 +1,10 @@
 //! Finds NCCL's library and its functions, once per process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
 
 use cuda_sys::CUstream;
-use cuda_sys::os::LoadOnce;
+use cuda_sys::os::{Library, LoadOnce};
 
 use super::raw::{RawCommunicator, RawConfig, RawUniqueId, SUCCESS};
 use crate::error::{Error, NcclError, Result};
@@ -72,6 +73,8 @@ functions! {
 struct Found {
     nccl: Nccl,
     version: Version,
+    /// Where the functions are from, unless the program [brought](install) them.
+    library: Option<Library>,
 }
 
 static LOADED: LoadOnce<Result<Found>> = LoadOnce::new();
@@ -109,7 +112,8 @@ fn open() -> Result<Found> {
         |library| {
             // SAFETY: the library is NCCL by its name, or the user's replacement; the signatures of these
             // functions have not changed since 2.18. It is never unloaded.
-            unsafe { resolve(&mut |name| library.symbol(name)) }
+            let found = unsafe { resolve(&mut |name| library.symbol(name)) }?;
+            Ok(found.map(|found| Found { library: Some(library), ..found }))
         },
     );
     found.map_err(|tried| NcclError::NotFound { tried })?
@@ -136,7 +140,7 @@ unsafe fn resolve(
     }
     // SAFETY: the caller's promise.
     let nccl = unsafe { Nccl::resolve(symbol) }?;
-    Ok(Ok(Found { nccl, version }))
+    Ok(Ok(Found { nccl, version, library: None }))
 }
 
 /// The version with this `NCCL_VERSION_CODE`: 2708 is 2.7.8, 21805 is 2.18.5.
@@ -164,6 +168,43 @@ fn version_of(number: c_int) -> Version {
 #[doc(alias("ncclGetVersion"))]
 pub fn version() -> Result<Version> {
     found().map(|found| found.version)
+}
+
+/// The address of a function that this module lacks, in the NCCL that it has loaded. Functions take
+/// [`Communicator::as_raw`](super::Communicator::as_raw); what they enqueue is ordered by
+/// [`Stream::work`](crate::Stream::work).
+///
+/// # Errors
+/// [`NcclError::Missing`] if this NCCL does not have the function, and for any that the program has brought by
+/// [`install`]; [`NcclError::NotFound`], [`NcclError::TooOld`].
+///
+/// ```no_run
+/// use std::ffi::{c_int, c_void};
+/// use cuda_core::{DeviceBuffer, Result, Stream, nccl, sys::CUstream};
+///
+/// /// Gives the first rank the elements of all, in one call of NCCL 2.28.
+/// fn gather(
+///     communicator: &nccl::Communicator,
+///     stream: &Stream,
+///     own: &DeviceBuffer<u8>,
+///     all: &mut DeviceBuffer<u8>,
+/// ) -> Result<c_int> {
+///     type Gather = unsafe extern "C" fn(
+///         *const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, CUstream) -> c_int;
+///     const UINT8: c_int = 1;
+///     let gather = nccl::symbol(c"ncclGather")?;
+///     // SAFETY: `nccl.h` declares the function so.
+///     let gather = unsafe { std::mem::transmute::<_, Gather>(gather) };
+///     let (from, to, count) = (own.as_raw() as *const _, all.as_raw() as *mut _, own.len());
+///     let work = stream.work().read(own).write(all);
+///     // SAFETY: it enqueues one operation, which all ranks do; `all` has room for the elements of all ranks.
+///     unsafe { work.enqueue(|raw| gather(from, to, count, UINT8, 0, communicator.as_raw(), raw)) }
+/// }
+/// ```
+pub fn symbol(name: &'static CStr) -> Result<NonNull<c_void>> {
+    let found = found()?;
+    let address = found.library.as_ref().and_then(|it| NonNull::new(it.symbol(name).cast_mut()));
+    address.ok_or_else(|| missing(name.to_str().unwrap_or("nccl::symbol")))
 }
 
 /// Takes NCCL's functions from `symbol`, for a program that is linked with NCCL or brings its own,

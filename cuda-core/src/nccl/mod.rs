@@ -106,7 +106,7 @@ mod unique_id;
 pub use communicator::Communicator;
 pub use element::Element;
 pub use group::{Group, group};
-pub use library::{install, version};
+pub use library::{install, symbol, version};
 pub use on_stream::OnStream;
 pub use on_streams::OnStreams;
 pub use options::CommunicatorOptions;

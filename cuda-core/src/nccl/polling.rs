@@ -66,28 +66,45 @@ impl Drop for NcclScope<'_> {
 pub(super) struct Polling {
     since: Instant,
     limit: Duration,
-    pause: Duration,
 }
 
 impl Polling {
     /// How long it asks without pauses: most calls take less.
     const BUSY: Duration = Duration::from_micros(200);
-    const SHORTEST: Duration = Duration::from_micros(10);
     const LONGEST: Duration = Duration::from_millis(1);
 
+    /// How long to wait before another question: as a part of the time that it has taken so far, so that an
+    /// answer is noticed a sixteenth late at most.
+    fn pause(spent: Duration) -> Duration {
+        (spent / 16).min(Self::LONGEST)
+    }
+
     pub(super) fn begin(limit: Duration) -> Self {
-        Self { since: Instant::now(), limit, pause: Self::SHORTEST }
+        Self { since: Instant::now(), limit }
     }
 
     /// Waits before another question; returns whether there is time for one.
-    pub(super) fn again(&mut self) -> bool {
+    pub(super) fn again(&self) -> bool {
         let spent = self.since.elapsed();
         if spent < Self::BUSY {
             thread::yield_now();
         } else {
-            thread::sleep(self.pause);
-            self.pause = (2 * self.pause).min(Self::LONGEST);
+            thread::sleep(Self::pause(spent));
         }
         spent < self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_noticed_soon() {
+        let at = |micros| Polling::pause(Duration::from_micros(micros)).as_nanos();
+        assert_eq!(
+            [at(200), at(1900), at(16_000), at(10_000_000)],
+            [12_500, 118_750, 1_000_000, 1_000_000]
+        );
     }
 }

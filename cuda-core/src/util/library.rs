@@ -79,7 +79,7 @@ pub(crate) fn find<T>(
     variable: &str,
     names: &[&str],
     more: impl FnOnce(Vec<PathBuf>) -> Vec<PathBuf>,
-    load: impl Fn(&Library) -> Result<T, String>,
+    load: impl Fn(Library) -> Result<T, String>,
 ) -> Result<T, String> {
     let by_name: Vec<_> = names.iter().map(PathBuf::from).collect();
     let candidates = match set(variable) {
@@ -89,7 +89,7 @@ pub(crate) fn find<T>(
     };
     let mut tried = String::new();
     for library in candidates {
-        match open(&library).and_then(|library| load(&library)) {
+        match open(&library).and_then(&load) {
             Ok(loaded) => return Ok(loaded),
             Err(answer) => {
                 // Writing to a string cannot fail.

@@ -6,7 +6,7 @@ use cuda_core::nccl::{Ranks, Reduction, group};
 use cuda_core::{
     Condition, Context, Device, DeviceGroup, Error, Graph, PinnedBuffer, Result, Stream,
 };
-use support::{freed_behind_a_stall, gpu_test, refusal, stall};
+use support::{Alarm, freed_behind_a_stall, gpu_test, refusal, stall};
 
 use super::{apart, buffers, devices, values};
 
@@ -51,6 +51,29 @@ gpu_test! {
         drop(freed_behind_a_stall(|| buffers(&others, |_| vec![100u32; 1000]))?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl, asynchronous;
+    fn k_nccl_operations_are_awaited() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let alarm = Alarm::new();
+        // Rank 0 waits for rank 1.
+        let (mut memory, mut stream) = (sums[0].ready(), streams[0].ready());
+        assert!(alarm.poll(&mut memory).is_pending() && alarm.poll(&mut stream).is_pending());
+        stalled.release();
+        alarm.block_on(memory)?;
+        alarm.block_on(stream)?;
+        assert!(alarm.wakes() > 0);
+        assert_eq!(values(&streams, &sums)?, vec![vec![4; 1000]; 2]);
         Ok(())
     }
 }
