@@ -20,6 +20,8 @@ pub(crate) struct Place {
 /// What a launcher sets.
 struct Launcher {
     name: &'static str,
+    /// What it alone sets.
+    sign: &'static str,
     rank: &'static str,
     /// The first that is set counts.
     size: [&'static str; 2],
@@ -30,9 +32,10 @@ struct Launcher {
 
 /// In the order of precedence: what is started by another launcher comes first. In a job of Slurm, the
 /// variables of Slurm are also set for what `mpirun` or `torchrun` starts.
-const LAUNCHERS: [Launcher; 3] = [
+const LAUNCHERS: [Launcher; 4] = [
     Launcher {
         name: "torchrun",
+        sign: "RANK",
         rank: "RANK",
         size: ["WORLD_SIZE"; 2],
         local_rank: "LOCAL_RANK",
@@ -41,14 +44,26 @@ const LAUNCHERS: [Launcher; 3] = [
     },
     Launcher {
         name: "Open MPI",
+        sign: "OMPI_COMM_WORLD_RANK",
         rank: "OMPI_COMM_WORLD_RANK",
         size: ["OMPI_COMM_WORLD_SIZE"; 2],
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         job: ["SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
     },
+    // Slurm may set the variables of PMI, too, but not those of the machine.
+    Launcher {
+        name: "MPICH or Intel MPI",
+        sign: "MPI_LOCALRANKID",
+        rank: "PMI_RANK",
+        size: ["PMI_SIZE"; 2],
+        local_rank: "MPI_LOCALRANKID",
+        local_size: "MPI_LOCALNRANKS",
+        job: ["SLURM_JOB_ID"; 3],
+    },
     Launcher {
         name: "Slurm",
+        sign: "SLURM_PROCID",
         rank: "SLURM_PROCID",
         size: ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         local_rank: "SLURM_LOCALID",
@@ -79,7 +94,7 @@ impl Place {
             };
             Ok(set(name).map(parse).transpose()?)
         };
-        let launcher = LAUNCHERS.iter().find(|it| set(it.rank).is_some());
+        let launcher = LAUNCHERS.iter().find(|it| set(it.sign).is_some());
         let by =
             |name: fn(&Launcher) -> &'static str| launcher.map_or(Ok(None), |it| number(name(it)));
         let mut source = launcher.map_or("no launcher", |it| it.name);
@@ -175,6 +190,12 @@ mod tests {
         assert_eq!(numbers(&all), (1, 8, None, "Slurm"));
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1")];
         assert_eq!(numbers(&torchrun), (3, 4, Some(1), "torchrun"));
+        // Slurm sets the first two as well, where it starts programs of MPICH.
+        let pmi = [("PMI_RANK", "2"), ("PMI_SIZE", "3")];
+        assert_eq!(numbers(&[&SLURM[..], &pmi].concat()), (5, 6, Some(1), "Slurm"));
+        let hydra = [&pmi[..], &[("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "1")]].concat();
+        assert_eq!(numbers(&hydra), (2, 3, Some(0), "MPICH or Intel MPI"));
+        assert_eq!(numbers(&[&SLURM[..], &hydra].concat()), (2, 3, Some(0), "MPICH or Intel MPI"));
     }
 
     #[test]

@@ -62,6 +62,37 @@ pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
     NvtxRange { begun, _not_send: PhantomData }
 }
 
+/// A range that may end on another thread than it began on, and overlap others: an asynchronous task, for example.
+/// Ends when it is dropped. Made by [`process_range`].
+#[must_use = "dropping it ends the range"]
+#[derive(Debug)]
+pub struct NvtxProcessRange(Option<u64>);
+
+/// Begins a range of the process, a name or an [`NvtxEvent`]: `nvtxRangeStartA`, `nvtxRangeStartEx`. The name ends
+/// at a NUL.
+///
+/// ```no_run
+/// let epoch = cuda_core::nvtx::process_range("epoch");
+/// std::thread::spawn(move || drop(epoch)); // ends there
+/// ```
+#[doc(alias("nvtxRangeStart", "nvtxRangeEnd"))]
+#[inline]
+pub fn process_range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxProcessRange {
+    NvtxProcessRange(match is_profiled() {
+        true => show(&event.into(), RANGE_START_A, RANGE_START_EX),
+        false => None,
+    })
+}
+
+impl Drop for NvtxProcessRange {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(range) = self.0 {
+            end(range);
+        }
+    }
+}
+
 /// Gives an operation a name, or an [`NvtxEvent`]: runs it in a range of its own, as [`range`] begins.
 ///
 /// ```no_run
@@ -153,6 +184,9 @@ const MOST: usize = 16;
 const CORE: usize = 1;
 const MARK_EX: usize = 1;
 const MARK_A: usize = 2;
+const RANGE_START_EX: usize = 4;
+const RANGE_START_A: usize = 5;
+const RANGE_END: usize = 7;
 const RANGE_PUSH_EX: usize = 8;
 const RANGE_PUSH_A: usize = 9;
 const RANGE_POP: usize = 11;
@@ -260,23 +294,20 @@ unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
 /// Calls the function that takes a name, or, for an event that has more, the one that takes
 /// attributes. `R` is the result of both.
 #[cold]
-fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
+fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) -> Option<R> {
     type Plain<R> = unsafe extern "C" fn(*const c_char) -> R;
     type Extended<R> = unsafe extern "C" fn(*const EventAttributes) -> R;
     let name = c_name(event.get_name());
     if event.is_plain() {
         // SAFETY: the functions that are given as `plain` are of this type.
-        if let Some(called) = unsafe { function::<Plain<R>>(CORE, plain) } {
-            // SAFETY: a C string that outlives the call.
-            unsafe { called(name.as_ptr()) };
-        }
-        return;
+        let called = unsafe { function::<Plain<R>>(CORE, plain) };
+        // SAFETY: a C string that outlives the call.
+        return called.map(|called| unsafe { called(name.as_ptr()) });
     }
     // SAFETY: those given as `extended` are of this type.
-    if let Some(called) = unsafe { function::<Extended<R>>(CORE, extended) } {
-        // SAFETY: attributes with a C string, which outlive the call.
-        unsafe { called(&event.attributes(&name)) };
-    }
+    let called = unsafe { function::<Extended<R>>(CORE, extended) };
+    // SAFETY: attributes with a C string, which outlive the call.
+    called.map(|called| unsafe { called(&event.attributes(&name)) })
 }
 
 /// Names a category, or a live stream, whose owner calls.
@@ -296,6 +327,15 @@ fn pop() {
     if let Some(called) = unsafe { function::<unsafe extern "C" fn() -> c_int>(CORE, RANGE_POP) } {
         // SAFETY: it takes nothing.
         unsafe { called() };
+    }
+}
+
+#[cold]
+fn end(range: u64) {
+    // SAFETY: this is its type.
+    if let Some(called) = unsafe { function::<unsafe extern "C" fn(u64)>(CORE, RANGE_END) } {
+        // SAFETY: a range that the tool has begun, ended once.
+        unsafe { called(range) };
     }
 }
 
@@ -323,6 +363,15 @@ mod tests {
 
     unsafe extern "C" fn mark_a(name: *const c_char) {
         note("mark", name);
+    }
+
+    unsafe extern "C" fn start_a(name: *const c_char) -> u64 {
+        note("start", name);
+        41
+    }
+
+    unsafe extern "C" fn end_one(range: u64) {
+        note(&format!("end {range}"), c"".as_ptr());
     }
 
     unsafe extern "C" fn with_attributes<R: Default>(event: *const EventAttributes) -> R {
@@ -357,9 +406,12 @@ mod tests {
         // SAFETY: the table of this id.
         let callbacks = unsafe { &*get(1).cast::<ExportedCallbacks>() };
         assert_eq!(callbacks.size, 16);
-        let own: [(usize, usize, *const ()); 7] = [
+        let own: [(usize, usize, *const ()); 10] = [
             (CORE, MARK_EX, with_attributes::<()> as *const ()),
             (CORE, MARK_A, mark_a as *const ()),
+            (CORE, RANGE_START_EX, with_attributes::<u64> as *const ()),
+            (CORE, RANGE_START_A, start_a as *const ()),
+            (CORE, RANGE_END, end_one as *const ()),
             (CORE, RANGE_PUSH_EX, with_attributes::<c_int> as *const ()),
             (CORE, RANGE_PUSH_A, push_a as *const ()),
             (CORE, RANGE_POP, pop_one as *const ()),
@@ -389,6 +441,7 @@ mod tests {
     fn a_tool_sees_ranges_and_marks() {
         // Without a tool nothing is loaded, and nothing is called.
         drop(range("unseen"));
+        drop(process_range("unseen"));
         mark("unseen");
         assert_eq!(ranged("unseen", || 7), 7);
         assert!(attach(tool));
@@ -399,6 +452,12 @@ mod tests {
         pop();
         let seen = SEEN.with_borrow_mut(std::mem::take);
         assert_eq!(seen, ["push outer", "mark a", "pop "]);
+        let start = |event: NvtxEvent<'_>| show::<u64>(&event, RANGE_START_A, RANGE_START_EX);
+        let plain = NvtxProcessRange(start("outer".into()));
+        drop(NvtxProcessRange(start(NvtxEvent::new("inner").category(2))));
+        drop(plain);
+        let seen = SEEN.with_borrow_mut(std::mem::take);
+        assert_eq!(seen, ["start outer", "2 0:0 0:0 inner", "end 0 ", "end 41 "]);
         push(NvtxEvent::new("colourful").color(0xff00_ff00).category(7));
         mark(NvtxEvent::new("counted").payload(16u64));
         mark(NvtxEvent::new("below").payload(-1i64));
