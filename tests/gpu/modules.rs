@@ -82,11 +82,19 @@ gpu_test! {
     fn m_modules_from_files() -> Result<()> {
         let context = context()?;
         let file = std::env::temp_dir().join(format!("kernels-{}.ptx", std::process::id()));
-        std::fs::write(&file, kernels::PTX).expect("a file");
+        // A text never compiled before: the driver caches results, and then writes no log.
+        let now = std::time::SystemTime::now();
+        let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
+        std::fs::write(&file, text).expect("a file");
+        let verbose = JitOptions::new().verbose(true);
+        // SAFETY: PTX text.
+        let logged = unsafe { Module::from_file_with(&context, &file, &verbose) };
         // SAFETY: PTX text.
         let module = unsafe { Module::from_file(&context, &file) };
         std::fs::remove_file(&file).expect("removed");
         module?.function("nothing")?;
+        let logged = logged?;
+        assert!(logged.log().contains("add_one"), "{}", logged.log());
         // SAFETY: there is no such file.
         let missing = unsafe { Module::from_file(&context, &file) };
         match missing {

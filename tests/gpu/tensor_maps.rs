@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cuda_core::tensor_map::{TensorFill, TensorMap, TensorSwizzle, TensorTiles};
+use cuda_core::tensor_map::{TensorFill, TensorMap, TensorPromotion, TensorSwizzle, TensorTiles};
 use cuda_core::{Device, Module, Result, Stream, kernel, sys};
 use support::{gpu_test, refusal, report};
 
@@ -108,6 +108,12 @@ gpu_test! {
             assert!(made.is_ok(), "{tiles:?}: {made:?}");
             assert!(accepts(address, tiles), "{tiles:?}");
         }
+        let floats = memory.as_view().cast::<f32>()?;
+        let encoded = |tiles: &TensorTiles| TensorMap::reading(floats, tiles).map(|it| it.as_raw().opaque);
+        let plain = encoded(&good[0])?;
+        assert_ne!(encoded(&of([16, 16]).with_promotion(TensorPromotion::Bytes256))?, plain);
+        assert_ne!(encoded(&of([16, 16]).with_fill(TensorFill::Nan))?, plain);
+        assert_eq!(encoded(&of([16, 16]).with_fill(TensorFill::Zero))?, plain);
         let bad = [
             (of([3, 16]), "a multiple of 16 bytes"),
             (of([512, 1]), "one element to 256"),

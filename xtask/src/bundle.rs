@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     ensure!(total <= LIMIT, "the bundle is over {} MiB", LIMIT >> 20);
     println!(
         "{}/run.sh runs the matrix and the examples, bench.sh measures, interop.sh nests guards with PyTorch \
-         and CuPy, and ranks.sh trains by several processes",
+         and CuPy, and ranks.sh and slurm.sh train by several processes",
         directory.display()
     );
     Ok(Outcome::Passed)

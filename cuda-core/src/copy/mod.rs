@@ -153,8 +153,7 @@ impl CapturedCopy {
     }
 }
 
-/// The stream's context, to be current while a copy is captured: the driver looks at the access of the
-/// current context's device, and cannot instantiate some copies that were captured without one.
+/// As [`CapturedCopy::_entered`], for a copy of which the graph notes nothing.
 #[inline]
 pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
     let captured = stream.timeline().recording().is_some();

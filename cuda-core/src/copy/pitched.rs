@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 
-use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use crate::alloc::PitchedBuffer;
 use crate::context::Context;
@@ -220,46 +220,22 @@ impl<K: StreamKind> Stream<K> {
         let end = CopySide::linear(view.place(), to.pitch, to.slice_height);
         // The buffers keep these contexts alive.
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
-        let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
+        let contexts = [source.bytes.owner(), view.owner()].map(raw);
         let stream = core.bind_work(op)?;
         let crossing = cross([near, far]);
         let ends = || ends(&source.bytes, &view);
         let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
-        // What these two descriptions have in common.
-        macro_rules! described {
-            ($description:ident { $($field:ident: $value:expr),* $(,)? }) => {
-                $description {
-                    srcMemoryType: start.kind,
-                    srcDevice: start.device,
-                    srcPitch: start.pitch,
-                    dstMemoryType: end.kind,
-                    dstDevice: end.device,
-                    dstPitch: end.pitch,
-                    WidthInBytes: to.row,
-                    Height: to.extent.height,
-                    $($field: $value,)*
-                    ..Default::default()
-                }
-            };
-        }
-        let depth = to.extent.depth;
         let call = |stream| {
             if peers {
-                let copy = described!(CUDA_MEMCPY3D_PEER {
-                    srcContext: of,
-                    srcHeight: start.height,
-                    dstContext: into,
-                    dstHeight: end.height,
-                    Depth: depth,
-                });
+                let copy = start.across_to::<T>(end, to.extent, contexts);
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
                 // and stay allocated until this copy is done, since freeing either waits for the
                 // mark that is made of it. Both contexts are live.
                 return unsafe { cu::cuMemcpy3DPeerAsync(&copy, stream) };
             }
-            if depth == 1 {
-                let copy = described!(CUDA_MEMCPY2D { srcHost: start.host, dstHost: end.host });
+            if to.extent.depth == 1 {
+                let copy = start.plane_to::<T>(end, to.extent);
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
                 // and stay allocated until the mark that is made of this copy has completed.
                 return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };

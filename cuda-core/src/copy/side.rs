@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
+use cuda_sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUmemorytype,
+};
 
 use crate::memory::Place;
 use crate::types::{Extent, Origin};
@@ -62,6 +64,48 @@ impl CopySide {
             Height: extent.height,
             Depth: extent.depth,
             ..CUDA_MEMCPY3D::default()
+        }
+    }
+
+    /// [`CopySide::to`] for a plane of other memory than arrays.
+    pub(crate) fn plane_to<T>(self, other: Self, extent: Extent) -> CUDA_MEMCPY2D {
+        CUDA_MEMCPY2D {
+            srcMemoryType: self.kind,
+            srcHost: self.host,
+            srcDevice: self.device,
+            srcPitch: self.pitch,
+            dstMemoryType: other.kind,
+            dstHost: other.host,
+            dstDevice: other.device,
+            dstPitch: other.pitch,
+            WidthInBytes: extent.width * size_of::<T>(),
+            Height: extent.height,
+            ..CUDA_MEMCPY2D::default()
+        }
+    }
+
+    /// [`CopySide::to`] between device memory of these two contexts.
+    pub(crate) fn across_to<T>(
+        self,
+        other: Self,
+        extent: Extent,
+        [from, to]: [CUcontext; 2],
+    ) -> CUDA_MEMCPY3D_PEER {
+        CUDA_MEMCPY3D_PEER {
+            srcMemoryType: self.kind,
+            srcContext: from,
+            srcDevice: self.device,
+            srcPitch: self.pitch,
+            srcHeight: self.height,
+            dstMemoryType: other.kind,
+            dstContext: to,
+            dstDevice: other.device,
+            dstPitch: other.pitch,
+            dstHeight: other.height,
+            WidthInBytes: extent.width * size_of::<T>(),
+            Height: extent.height,
+            Depth: extent.depth,
+            ..CUDA_MEMCPY3D_PEER::default()
         }
     }
 }

@@ -261,6 +261,9 @@ pub(crate) const ELAPSED: &str = "cuEventElapsedTime";
 /// A wait outside of captures for an event that was last recorded in one.
 pub(crate) const WAIT_EVENT: &str = "Stream::wait_event";
 
+/// Why a body refuses what the rest of a graph can have.
+const BODY: &str = "the body of a condition cannot have this; the graph around it can";
+
 /// Why a capture refuses a driver call, and what to do instead.
 fn not_in_graphs(op: &str) -> String {
     let instead = match op {
@@ -293,9 +296,9 @@ fn not_in_graphs(op: &str) -> String {
         "cuStreamWriteValue32"
         | "cuStreamWriteValue64"
         | "cuStreamWaitValue32"
-        | "cuStreamWaitValue64" => {
-            return "the body of a condition cannot have this; the graph around it can".into();
-        }
+        | "cuStreamWaitValue64"
+        | "cuEventRecordWithFlags"
+        | "cuGraphAddChildGraphNode" => return BODY.into(),
         "cuSignalExternalSemaphoresAsync" | "cuWaitExternalSemaphoresAsync" => {
             "; signal it, or wait for it, on the stream of the launch"
         }
@@ -305,6 +308,8 @@ fn not_in_graphs(op: &str) -> String {
         "ncclGroupEnd" | FROM_STREAMS => {
             "; the streams of a group are of one capture, as those of `Graph::capture_on`, or of none"
         }
+        "cuMemAllocAsync" => "; outside of conditions, `alloc_in_graph` can",
+        op if op.starts_with("nccl") => return BODY.into(),
         _ => "",
     };
     format!("the stream is being captured, or was, and this cannot be part of a graph{instead}")
@@ -330,7 +335,14 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     }
 }
 
-debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Other, Forked, Exiting }
+debug_by_variant! {
+    Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld,
+    NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds,
+    SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing,
+    NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext,
+    UnknownContext, ContextStack, LostStream, NoThread, InCallback, Other, Forked, Exiting
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -130,6 +130,10 @@ mod tests {
         for (op, instead) in [
             ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` or `Registered` memory, and lend it"),
             ("cuStreamWaitValue64", "the graph around it can"),
+            ("ncclAllReduce", "the graph around it can"),
+            ("cuEventRecordWithFlags", "the graph around it can"),
+            ("cuGraphAddChildGraphNode", "the graph around it can"),
+            ("cuMemAllocAsync", "`alloc_in_graph`"),
             ("cuSignalExternalSemaphoresAsync", "on the stream of the launch"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
             ("cuMemcpyHtoDAsync", "for slices, and memory that a copy owns"),

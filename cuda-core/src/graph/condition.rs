@@ -71,7 +71,8 @@ impl Condition {
 /// Each of these captures one operation on a stream of a capture, or of a body: `cuGraphAddNode`. The
 /// operation uses all memory that its bodies use. `body` gets a stream of its own, in the context of
 /// `stream`, on which it enqueues kernels, copies, fills, graphs, and operations that depend on
-/// conditions; functions of the host cannot be part of it, and CUDA permits kernels of one context. A
+/// conditions. Functions of the host, events, signals and values, memory of the graph and operations of
+/// NCCL cannot be part of it, and CUDA permits kernels of one context. A
 /// body is ordered as the capture is: as a chain, or by
 /// [what its operations do to memory](crate::Graph::capture_by_access). If a body fails or panics, the
 /// capture fails. Until all bodies are captured, the capture's other streams refuse operations with

@@ -227,7 +227,7 @@ impl GraphExec {
         let (seq, launched) = self.enqueue(bound, raw, late)?;
         drop(turn);
         if launched.is_ok() {
-            // It comes after them.
+            // This launch comes after all earlier ones.
             self.earlier = Fences::none();
         }
         match self.last_stream == timeline.id() {
@@ -389,7 +389,7 @@ impl GraphExec {
         // Later launches still come after the last one, which does nothing of what is entered now.
         self.last = uses.enter(self.last.mark());
         self.is_lent = uses.is_lent();
-        // Those that it was made for stay, since the driver may keep how they go.
+        // The copies that it was instantiated with stay listed, since the driver may keep their routes.
         let copies = mem::take(&mut self.uses.copies);
         self.uses = KeptUses { copies, ..uses };
         if !self.uses.copies.is_empty() {

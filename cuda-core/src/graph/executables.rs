@@ -65,7 +65,7 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
     lock(&all.leaving).push(Leaving { id, _raw: raw, pending: pending.clone() });
     let then = move |reached: Result<()>| match reached {
         Ok(()) => all.destroy(|one| one.id == id),
-        // They may be pending, so that the driver waits for them.
+        // Launches may be pending, for which the driver waits when it destroys the executable.
         Err(_) => deferred::run_elsewhere(move || {
             deferred::hand_over();
             drop(all.take(id));

@@ -98,7 +98,7 @@ impl GraphExec {
                 self.conditions_of = Some(graph.id);
             }
             Err(Failed::Refused(error)) => return Err(error),
-            // It may be the executable of either.
+            // The executable may be unchanged, or updated.
             Err(Failed::Unknown(error)) => {
                 let changed = mem::take(&mut self.changed);
                 self.adopt(self.uses.with(&graph.uses));

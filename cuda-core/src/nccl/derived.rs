@@ -122,15 +122,17 @@ impl Communicator {
         excluded.dedup();
         let count = excluded.len() as c_int;
         let made = self.derive(op, InProgress::This, |raw, new, config| {
-            // SAFETY: as above; the ranks are sorted and copied before the function returns.
+            // SAFETY: the communicator is live and locked, with its context current; the call writes one handle, to
+            // a place that `derive` keeps until NCCL is done. NCCL 2.27 and later copy the ranks, which are sorted,
+            // to the job (`ncclCommInitChildComm` in `init.cc`) before the function returns.
             unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
 
-    /// The id by which new ranks join those of this communicator, once: one rank makes it (until it grows, the same),
-    /// sends it to the new ranks, which call [`join_grown`](Self::join_grown), and all ranks of this communicator then call
-    /// [`grow`](Self::grow), where there is an example: `ncclCommGetUniqueId`, of NCCL 2.29.
+    /// The id by which new ranks join those of this communicator, at its next growth: `ncclCommGetUniqueId`, of NCCL
+    /// 2.29. One rank makes it and sends it to the new ranks. These call [`join_grown`](Self::join_grown), and all ranks
+    /// of this communicator [`grow`](Self::grow), which has an example. Until then each call returns the same id.
     ///
     /// # Errors
     /// [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
@@ -158,7 +160,7 @@ impl Communicator {
     /// [join](Self::join_grown) meanwhile. All ranks of this one call it, when their work on it is done:
     /// `ncclCommGrow`, of NCCL 2.29. Drop this one then.
     ///
-    /// Until a rank of several has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last
+    /// In a communicator of several ranks: until one of them has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last
     /// rank, without a limit, and an abort of another thread waits for that. If a rank of this communicator is lost
     /// meanwhile, NCCL may go on waiting for it beyond the limit: [abort](Self::abort) this communicator then, rather
     /// than [shrink](Self::shrink_after_loss) it.
@@ -200,7 +202,8 @@ impl Communicator {
         let id = self.0.hold(op)?.growth_id().take().map(UniqueId::raw);
         let made = self.derive(op, InProgress::New, |raw, new, config| {
             let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
-            // SAFETY: as above; the id is null or a local, which is read before the function returns.
+            // SAFETY: as for `shrink`; the id is null or a local, which NCCL copies to the job (`ncclCommGrow` in
+            // `init.cc`) before the function returns.
             unsafe { grow(raw, count, id, KEPT_RANK, new, config) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))

@@ -85,7 +85,7 @@ impl MemoryOwner for RegisteredOwner {
     }
 }
 
-/// Takes the owner out of its place, and leaves one that owns nothing.
+/// Takes the owner out of its place, and leaves one that must not be asked to release anything.
 fn taken(owner: &mut Box<dyn MemoryOwner>) -> Box<dyn MemoryOwner> {
     mem::replace(owner, Box::new(Plain))
 }

@@ -249,7 +249,7 @@ pub(crate) fn join() {
         if threads.is_empty() {
             return;
         }
-        // They have caught the panics of their jobs.
+        // These threads catch the panics of their jobs.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

@@ -53,6 +53,25 @@ gpu_test! {
     }
 }
 
+gpu_test! {
+    needs 1;
+    fn a_log_goes_to_a_file() -> Result<()> {
+        let stream = stream()?;
+        let file = std::env::temp_dir().join(format!("allocations-{}.csv", std::process::id()));
+        std::fs::write(&file, "what an earlier run has left").expect("a file");
+        let logging = Logging::to_file(Allocator::plain(), &file).expect("a file");
+        let (logging, allocator) = shared(logging);
+        drop(alloc(&allocator, &stream, 100)?);
+        logging.flush().expect("written");
+        let text = std::fs::read_to_string(&file).expect("text");
+        std::fs::remove_file(&file).expect("removed");
+        assert!(text.starts_with("# cuda-core allocation log, version 1\n"), "{text}");
+        let ops = text.lines().skip(2).map(|line| line.split(',').nth(4));
+        assert_eq!(ops.collect::<Vec<_>>(), [Some("allocate"), Some("deallocate")]);
+        Ok(())
+    }
+}
+
 /// A writer that takes so many lines and then calls the function for each further one.
 struct Failing(u32, fn() -> io::Result<()>);
 

@@ -14,6 +14,7 @@ fn f03_a_pool_of_ones_own_has_its_own_memory() -> Result<()> {
     let session = cached();
     // It is the pool's, whatever allocates other memory.
     PinnedPool::set_backend(PinnedBackend::Driver);
+    assert_eq!(PinnedPool::backend()?, PinnedBackend::Driver);
     let (context, pool) = (context()?, PinnedPool::new());
     let first = pool.alloc::<u8>(&context, 1000)?;
     assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (1, 0));
@@ -33,6 +34,7 @@ fn f03_a_pool_of_ones_own_has_its_own_memory() -> Result<()> {
     drop(again);
     assert_eq!(pool.trim(0)?, used.reserved);
     PinnedPool::set_backend(PinnedBackend::Slab);
+    assert_eq!(PinnedPool::backend()?, PinnedBackend::Slab);
     finish(&session)
 }
 

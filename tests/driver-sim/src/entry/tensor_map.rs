@@ -45,9 +45,9 @@ entries! {
             _ => u64::MAX,
         };
         valid(!plain || row % 16 == 0 && row <= most)?;
-        let _ = (promotion, fill);
         let mut encoded = CUtensorMap::default();
-        encoded.opaque[..2].copy_from_slice(&[address.addr() as u64, rank.into()]);
+        let numbers = [address.addr() as u64, rank.into(), promotion.0 as u64, fill.0 as u64];
+        encoded.opaque[..4].copy_from_slice(&numbers);
         // SAFETY: aligned, so not null; the caller passes a place for a map.
         unsafe { put(map, encoded) }
     }
