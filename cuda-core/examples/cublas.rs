@@ -60,7 +60,13 @@ impl Cublas {
     }
 
     fn load() -> Option<Self> {
-        let names = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_12.dll"];
+        let names = [
+            "libcublas.so.13",
+            "libcublas.so.12",
+            "libcublas.so.11",
+            "cublas64_13.dll",
+            "cublas64_12.dll",
+        ];
         let chosen = env::var_os("CUBLAS").map(|file| vec![file]);
         let files = chosen.unwrap_or_else(|| names.map(OsString::from).to_vec());
         // SAFETY: the initialisers of cuBLAS only set it up.

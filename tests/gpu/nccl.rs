@@ -9,7 +9,8 @@ use cuda_core::nccl::{
     Communicator, CommunicatorOptions, Element, Ranks, Reduction, UniqueId, group,
 };
 use cuda_core::{
-    Complex64, Context, Device, DeviceBuffer, Error, Pod, Result, Stream, Version, bf16, f16,
+    Complex64, Context, Device, DeviceBuffer, Error, NcclError, Pod, Result, Stream, Version, bf16,
+    f16,
 };
 use support::{Driver, gpu_test, refusal};
 
@@ -207,6 +208,28 @@ gpu_test! {
         copies(&ranks, &streams, |number| number as u16)?;
         copies(&ranks, &streams, |number| [number as u8; 3])?;
         copies(&ranks, &streams, |number| Complex64::new(f64::from(number), -1.0))
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_functions_by_name() -> Result<()> {
+        let missing = |name, op: &str| {
+            let found = cuda_core::nccl::symbol(name);
+            let Err(Error::Nccl(it)) = &found else { panic!("{found:?}") };
+            let NcclError::Missing { op: lacks, .. } = &**it else { panic!("{it:?}") };
+            assert_eq!(*lacks, op);
+        };
+        missing(c"ncclNothing", "ncclNothing");
+        match Driver::selected() {
+            // Its functions are brought by the program.
+            Driver::Simulated { .. } => missing(c"ncclAllReduce", "ncclAllReduce"),
+            Driver::Loaded => {
+                let [one, other] = [c"ncclAllReduce", c"ncclSend"].map(cuda_core::nccl::symbol);
+                assert_ne!(one?, other?);
+            }
+        }
+        Ok(())
     }
 }
 

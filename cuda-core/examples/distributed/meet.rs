@@ -5,7 +5,7 @@
 //! limit go on without the others. A rank that comes too late is left out, and ends.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, process, thread};
@@ -135,8 +135,14 @@ pub(crate) fn token() -> String {
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}.tmp", token()));
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
-    Ok(written.map_err(|error| {
+    let write = || {
+        let mut file = fs::File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        // Or a loss of power could leave a part of the file under its name.
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    Ok(write().map_err(|error| {
         format!("{}: {error}: give a --dir that can be written to", path.display())
     })?)
 }

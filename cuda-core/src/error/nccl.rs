@@ -82,7 +82,7 @@ pub enum NcclError {
         found: Version,
     },
 
-    /// NCCL lacks a function that is newer than 2.18.
+    /// NCCL lacks a function.
     #[non_exhaustive]
     Missing {
         /// The function.
@@ -114,7 +114,9 @@ impl fmt::Display for NcclError {
                  package of its own; CUDA_CORE_NCCL names another library to load"
             ),
             Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
-            Self::Missing { op, found } => write!(f, "{op}: NCCL {found} is too old for it"),
+            Self::Missing { op, found } => {
+                write!(f, "{op}: NCCL {found} lacks it; a newer one may have it")
+            }
         }
     }
 }

@@ -172,7 +172,8 @@ pub fn version() -> Result<Version> {
 
 /// The address of a function that this module lacks, in the NCCL that it has loaded. Functions take
 /// [`Communicator::as_raw`](super::Communicator::as_raw); what they enqueue is ordered by
-/// [`Stream::work`](crate::Stream::work).
+/// [`Stream::work`](crate::Stream::work), if the communicator [blocks](super::CommunicatorOptions::blocking): calls of
+/// others may return before they have enqueued it.
 ///
 /// # Errors
 /// [`NcclError::Missing`] if this NCCL does not have the function, and for any that the program has brought by
@@ -197,7 +198,8 @@ pub fn version() -> Result<Version> {
 ///     let gather = unsafe { std::mem::transmute::<_, Gather>(gather) };
 ///     let (from, to, count) = (own.as_raw() as *const _, all.as_raw() as *mut _, own.len());
 ///     let work = stream.work().read(own).write(all);
-///     // SAFETY: it enqueues one operation, which all ranks do; `all` has room for the elements of all ranks.
+///     // SAFETY: all ranks make this call, which has enqueued the operation when it returns, since the communicator
+///     // blocks; `all` has room for the elements of all ranks.
 ///     unsafe { work.enqueue(|raw| gather(from, to, count, UINT8, 0, communicator.as_raw(), raw)) }
 /// }
 /// ```

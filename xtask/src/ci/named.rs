@@ -20,6 +20,13 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<&str>) ->
     names
 }
 
+/// Paths in backticks, such as `Type::name`, with a word that is not among `words`.
+pub(crate) fn unknown_paths<'p>(page: &'p str, words: &HashSet<&str>) -> Vec<&'p str> {
+    let is_path = |it: &&str| it.contains("::") && it.chars().all(|c| is_word(c) || c == ':');
+    let is_unknown = |it: &&str| words_of(it).any(|word| !words.contains(word));
+    quoted(page).filter(is_path).filter(is_unknown).collect()
+}
+
 /// Text in backticks in the columns called `header` of a page's tables.
 pub(crate) fn in_column<'p>(page: &'p str, header: &str) -> Vec<&'p str> {
     let cells = cells(page, header).into_iter().filter(|(_, is_in_column)| *is_in_column);
@@ -110,5 +117,7 @@ mod tests {
                     | `Stream::copy`, `Stream::old` | `cudaMemcpy` |\n\
                     | `cargo run`, `Gone` | `old` |\n";
         assert_eq!(unknown(page, "Here", &words), ["Stream::old", "Gone"]);
+        let page = "`Stream::copy` calls `Stream::old`, in `a::b.rs`:\n```\nStream::gone();\n```\n`Gone::copy`";
+        assert_eq!(unknown_paths(page, &words), ["Stream::old", "Gone::copy"]);
     }
 }

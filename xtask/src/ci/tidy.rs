@@ -19,7 +19,10 @@ type Files = BTreeMap<String, String>;
 const CLAIMS: &str = "docs/features.md";
 
 /// Columns of pages that name the API; all of their words must occur in [`API_SOURCE`].
-const API: [(&str, &str); 2] = [(CLAIMS, "API"), ("docs/coming-from.md", "Here")];
+const API: [(&str, &str); 2] = [(CLAIMS, "API"), (OTHERS[0], "Here")];
+
+/// Pages that also have names of other crates, and of what is gone.
+const OTHERS: [&str; 2] = ["docs/coming-from.md", "CHANGELOG.md"];
 
 const API_SOURCE: &str = "cuda-core/src/";
 
@@ -72,6 +75,12 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         let unknown = named::unknown(text, column, &words).into_iter();
         complaints.extend(unknown.map(|name| format!("{page}: {API_SOURCE} has no {name}")));
     }
+    let words = rust(&files).flat_map(|(_, text)| named::words_in(text)).collect();
+    let is_checked = |name: &str| name.ends_with(".md") && !OTHERS.contains(&name);
+    for (page, text) in files.iter().filter(|(name, _)| is_checked(name)) {
+        let unknown = named::unknown_paths(text, &words).into_iter();
+        complaints.extend(unknown.map(|path| format!("{page}: no source has {path}")));
+    }
     complaints.extend(layers::complaints(&files));
     complaints.extend(names::complaints(&files));
     complaints.extend(aliases::complaints(&files));
@@ -80,10 +89,15 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// The names and texts of the files of [`API_SOURCE`], without those that hold only tests.
-fn sources(files: &Files) -> impl Iterator<Item = (&str, &str)> {
+/// The names and texts of the files in Rust.
+fn rust(files: &Files) -> impl Iterator<Item = (&str, &str)> {
     let files = files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-    files.filter(|(name, _)| name.starts_with(API_SOURCE) && !name.ends_with("/tests.rs"))
+    files.filter(|(name, _)| name.ends_with(".rs"))
+}
+
+/// The files of [`API_SOURCE`], without those that hold only tests.
+fn sources(files: &Files) -> impl Iterator<Item = (&str, &str)> {
+    rust(files).filter(|(name, _)| name.starts_with(API_SOURCE) && !name.ends_with("/tests.rs"))
 }
 
 /// Tests in a file: its functions, or the file itself where each file is a test, or its folder.
