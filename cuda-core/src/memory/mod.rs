@@ -375,9 +375,8 @@ pub(crate) fn within(op: &'static str, what: &str, index: usize, len: usize) -> 
 }
 
 /// Refuses a copy between slices of different length.
+#[inline]
 pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
-    if source_len == destination_len {
-        return Ok(());
-    }
-    Err(LengthMismatch { op, source_len, destination_len }.into())
+    let differ = || LengthMismatch { op, source_len, destination_len }.into();
+    if source_len == destination_len { Ok(()) } else { Err(differ()) }
 }

@@ -18,7 +18,8 @@ use crate::util::lock;
 pub(super) struct EventCapture {
     /// Whether the last record was into a capture. For errors alone, so it needs no order.
     is_last: AtomicBool,
-    record: Mutex<Option<CapturedRecord>>,
+    /// In a box, so that an event is small enough to be returned without a call of `memcpy`.
+    record: Mutex<Option<Box<CapturedRecord>>>,
 }
 
 struct CapturedRecord {
@@ -55,7 +56,7 @@ impl EventCapture {
                 None => RawEvent::for_ordering(context)?,
             };
             record(&event)?;
-            *last = Some(CapturedRecord { capture: recording.id(), event });
+            *last = Some(Box::new(CapturedRecord { capture: recording.id(), event }));
             self.is_last.store(true, Relaxed);
             Ok(())
         })

@@ -1,6 +1,6 @@
 //! What a wait for an event shows: how far the stream is that it was recorded on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Result;
@@ -14,19 +14,20 @@ use crate::util::lock;
 /// the same streams as before.
 #[derive(Default)]
 pub(super) struct LastRecord {
-    /// How many records have begun, in units of [`BEGUN`], and how many of them have not ended. What follows is written
-    /// only by a record that no other one overlaps, before it ends.
+    /// How many records have begun, in units of [`BEGUN`], and how many of them have not ended, to which [`SHARED`] is
+    /// added. What follows is written only by a record that no other one overlaps, before it ends.
     records: AtomicU64,
     /// The record, by its number, whose point is known. The point is that of the last record if no other has begun.
     known: AtomicU64,
     seq: AtomicU64,
     stream_id: AtomicU64,
     stream: Mutex<Weak<Timeline>>,
-    /// Other code may record the event, too.
-    is_shared: AtomicBool,
 }
 
 const BEGUN: u64 = 1 << 16;
+
+/// Other code may record the event, too: as if a record never ended, of a number that threads do not reach.
+const SHARED: u64 = BEGUN / 2;
 
 /// The point of a record: that many operations of the stream with this id.
 #[derive(Clone, Copy)]
@@ -38,12 +39,13 @@ pub(super) struct RecordedPoint {
 
 impl LastRecord {
     pub(super) fn new(is_shared: bool) -> Self {
-        Self { is_shared: AtomicBool::new(is_shared), ..Self::default() }
+        let records = if is_shared { SHARED } else { 0 };
+        Self { records: records.into(), ..Self::default() }
     }
 
     /// To be called before other code, or a graph, can record the event.
     pub(super) fn share(&self) {
-        self.is_shared.store(true, Ordering::Release);
+        self.records.fetch_or(SHARED, Ordering::AcqRel);
     }
 
     /// Makes the call that records the event on a stream.
@@ -98,11 +100,10 @@ impl LastRecord {
         is_known.then_some(RecordedPoint { records, stream_id, seq })
     }
 
-    /// Whether no record has begun since.
+    /// Whether no record has begun since, and other code cannot have made one.
     #[inline]
     fn is_last(&self, point: RecordedPoint) -> bool {
         self.records.load(Ordering::Acquire) == point.records
-            && !self.is_shared.load(Ordering::Acquire)
     }
 
     /// The stream of the point, if it exists, and the record is still the last one.

@@ -64,8 +64,16 @@ fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
         // Other code may have recorded it anywhere.
         s.download(&a, &mut host)?;
         event.record(&s)?;
-        let _ = event.as_raw();
+        let raw = event.as_raw();
         event.synchronize()?;
+        driver.expect(waits(), || host.as_slice().map(drop))?;
+
+        // From the start, if it is an event of other code.
+        // SAFETY: `event` destroys it when it is dropped.
+        let theirs = unsafe { Event::from_raw(raw, EventFlags::DISABLE_TIMING, &context, event) }?;
+        s.download(&a, &mut host)?;
+        theirs.record(&s)?;
+        theirs.synchronize()?;
         driver.expect(waits(), || host.as_slice().map(drop))?;
         Ok(())
     });
