@@ -1,5 +1,6 @@
 //! NCCL: collectives among the devices of one process.
 
+use std::ffi::c_int;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,9 +49,8 @@ impl Drop for Apart {
 
 /// A communicator of these devices, rank by rank.
 fn apart(contexts: &[Context]) -> Result<Apart> {
-    let options = CommunicatorOptions::new();
     // SAFETY: the tests enqueue the same operations at all.
-    Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
+    Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -225,8 +225,15 @@ gpu_test! {
             // Its functions are brought by the program.
             Driver::Simulated { .. } => missing(c"ncclAllReduce", "ncclAllReduce"),
             Driver::Loaded => {
-                let [one, other] = [c"ncclAllReduce", c"ncclSend"].map(cuda_core::nccl::symbol);
-                assert_ne!(one?, other?);
+                type GetVersion = unsafe extern "C" fn(&mut c_int) -> c_int;
+                let get = cuda_core::nccl::symbol(c"ncclGetVersion")?;
+                // SAFETY: `nccl.h` declares the function so.
+                let get = unsafe { std::mem::transmute::<_, GetVersion>(get) };
+                let mut code = 0;
+                // SAFETY: it writes one number, to a local.
+                assert_eq!(unsafe { get(&mut code) }, 0);
+                let found = Version::new(code as u32 / 10_000, code as u32 % 10_000 / 100);
+                assert_eq!(found, cuda_core::nccl::version()?);
             }
         }
         Ok(())

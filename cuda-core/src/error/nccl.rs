@@ -115,7 +115,7 @@ impl fmt::Display for NcclError {
             ),
             Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
             Self::Missing { op, found } => {
-                write!(f, "{op}: NCCL {found} lacks it; a newer one may have it")
+                write!(f, "{op}: NCCL {found} does not have it")
             }
         }
     }

@@ -24,8 +24,8 @@ impl DeviceGroup {
     ///
     /// Large ones go from member to member in pieces, so that each member sends one piece while it
     /// receives the next, and the whole takes a tenth (two H200s) to a fifth (four) longer than one copy;
-    /// small ones spread like a tree. Copies leave the multiprocessors to kernels, need no communicator, take any type, and on two
-    /// H200s are a tenth faster than NCCL's broadcast, which is
+    /// small ones spread like a tree. Copies leave the multiprocessors to kernels, need no communicator, and
+    /// on two H200s are a tenth faster than NCCL's broadcast, which is
     /// [`OnStreams::broadcast_in_place`](crate::nccl::OnStreams::broadcast_in_place).
     ///
     /// # Errors

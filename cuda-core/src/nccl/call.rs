@@ -63,7 +63,7 @@ impl<'a> Used<'a> {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct CallShape {
     pub(super) operation: Operation,
-    /// Elements, as the function of NCCL counts them.
+    /// Elements, of each rank where each has its own.
     pub(super) count: usize,
     /// The size of an element in bytes.
     pub(super) size: usize,
@@ -194,7 +194,8 @@ pub(super) fn is_refusal(code: c_int) -> bool {
     code != SUCCESS && code != IN_PROGRESS
 }
 
-/// Makes a call with the type of the elements and the number of a reduction, which is created for that call if it has a factor.
+/// Makes a call with the type of the elements and the number of a reduction, which is created for that call if
+/// it has a factor.
 #[inline]
 fn reduced(
     nccl: &Nccl,
@@ -317,6 +318,8 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     };
     let (first, mut together, mut quiet) = (core.timeline(), true, true);
     for call in calls.iter() {
+        let why = "some of the communicators block and others do not";
+        Error::unless(call.joined.blocks == joined.blocks, GROUP, why)?;
         let bound = bind(call.op(), call.core)?;
         let timeline = bound.timeline();
         together &= timeline.is_captured_with(first);

@@ -171,8 +171,9 @@ impl Communicator {
         &self.0.context
     }
 
-    /// NCCL's handle, an `ncclComm_t`, for [functions](super::symbol) that this crate lacks; null once the communicator was
-    /// aborted, and in a fork's child. Waits for a call of another thread that is in progress. No call.
+    /// NCCL's handle, an `ncclComm_t`, for [functions](super::symbol) that this crate lacks; null once the
+    /// communicator was aborted, and in a fork's child. Waits for a call of another thread that is in progress.
+    /// No call.
     ///
     /// A call with the handle must not overlap another thread's call on the communicator, and must
     /// not end the communicator.

@@ -130,9 +130,10 @@ impl Communicator {
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
 
-    /// The id by which new ranks join those of this communicator, at its next growth: `ncclCommGetUniqueId`, of NCCL
-    /// 2.29. One rank makes it and sends it to the new ranks. These call [`join_grown`](Self::join_grown), and all ranks
-    /// of this communicator [`grow`](Self::grow), which has an example. Until then each call returns the same id.
+    /// The id by which new ranks join those of this communicator, at its next growth: `ncclCommGetUniqueId`, of
+    /// NCCL 2.29. One rank makes it and sends it to the new ranks. These call [`join_grown`](Self::join_grown), and
+    /// all ranks of this communicator [`grow`](Self::grow), which has an example. Until then each call returns the
+    /// same id.
     ///
     /// # Errors
     /// [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
@@ -160,9 +161,9 @@ impl Communicator {
     /// [join](Self::join_grown) meanwhile. All ranks of this one call it, when their work on it is done:
     /// `ncclCommGrow`, of NCCL 2.29. Drop this one then.
     ///
-    /// In a communicator of several ranks: until one of them has made the [id](Self::growth_id), NCCL blocks the threads of the first and of the last
-    /// rank, without a limit, and an abort of another thread waits for that. If a rank of this communicator is lost
-    /// meanwhile, NCCL may go on waiting for it beyond the limit: [abort](Self::abort) this communicator then, rather
+    /// In a communicator of several ranks: until one of them has made the [id](Self::growth_id), NCCL blocks the
+    /// threads of the first and of the last rank, without a limit, and an abort of another thread waits for that.
+    /// If a rank of this communicator is lost meanwhile, NCCL may go on waiting for it beyond the limit: [abort](Self::abort) this communicator then, rather
     /// than [shrink](Self::shrink_after_loss) it.
     ///
     /// # Errors

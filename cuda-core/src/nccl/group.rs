@@ -26,7 +26,8 @@ pub struct Group<'a> {
 ///
 /// # Errors
 /// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of
-/// [`Ranks`]. [`Error::NotCapturable`] for streams that are not all of one capture, if one is captured.
+/// [`Ranks`]; [`Error::Invalid`] unless all communicators [block](super::CommunicatorOptions::blocking) or
+/// none does. [`Error::NotCapturable`] for streams that are not all of one capture, if one is captured.
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Communicator, group};

@@ -13,11 +13,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use super::call::{grouped, is_refusal};
 use super::failure::{async_result, check, failed_work};
 use super::library::Nccl;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{IN_PROGRESS, RawCommunicator};
+use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
 use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
@@ -376,12 +377,20 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     let all = held.as_mut_slice();
     let mut result = Ok(());
     // Before any of them is waited for.
-    for held in all.iter() {
-        // SAFETY: the communicator is live and locked.
-        let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
-        if code != IN_PROGRESS {
-            result = result.and(held.check(op, code));
+    let mut calls = || {
+        for held in all.iter() {
+            // SAFETY: the communicator is live and locked.
+            let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
+            if code != IN_PROGRESS {
+                result = mem::replace(&mut result, Ok(())).and(held.check(op, code));
+            }
         }
+        SUCCESS
+    };
+    // A call that blocks may wait for those of the other ranks.
+    let code = if first.blocks { grouped(first.nccl, calls) } else { calls() };
+    if is_refusal(code) {
+        result = result.and(all[0].check(op, code));
     }
     let result = match result {
         Ok(()) => await_all(op, all),

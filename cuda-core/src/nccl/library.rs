@@ -171,9 +171,9 @@ pub fn version() -> Result<Version> {
 }
 
 /// The address of a function that this module lacks, in the NCCL that it has loaded. Functions take
-/// [`Communicator::as_raw`](super::Communicator::as_raw); what they enqueue is ordered by
-/// [`Stream::work`](crate::Stream::work), if the communicator [blocks](super::CommunicatorOptions::blocking): calls of
-/// others may return before they have enqueued it.
+/// [`Communicator::as_raw`](super::Communicator::as_raw), whose rules apply; what they enqueue before they return is
+/// ordered by [`Stream::work`](crate::Stream::work). A call that returns `ncclInProgress` may enqueue later:
+/// communicators that [block](super::CommunicatorOptions::blocking) have none.
 ///
 /// # Errors
 /// [`NcclError::Missing`] if this NCCL does not have the function, and for any that the program has brought by
@@ -185,22 +185,29 @@ pub fn version() -> Result<Version> {
 ///
 /// /// Gives the first rank the elements of all, in one call of NCCL 2.28.
 /// fn gather(
-///     communicator: &nccl::Communicator,
+///     communicator: &mut nccl::Communicator, // which blocks
 ///     stream: &Stream,
 ///     own: &DeviceBuffer<u8>,
 ///     all: &mut DeviceBuffer<u8>,
-/// ) -> Result<c_int> {
+/// ) -> Result<()> {
 ///     type Gather = unsafe extern "C" fn(
 ///         *const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, CUstream) -> c_int;
 ///     const UINT8: c_int = 1;
 ///     let gather = nccl::symbol(c"ncclGather")?;
 ///     // SAFETY: `nccl.h` declares the function so.
 ///     let gather = unsafe { std::mem::transmute::<_, Gather>(gather) };
+///     assert_eq!(all.len(), own.len() * communicator.size());
 ///     let (from, to, count) = (own.as_raw() as *const _, all.as_raw() as *mut _, own.len());
 ///     let work = stream.work().read(own).write(all);
-///     // SAFETY: all ranks make this call, which has enqueued the operation when it returns, since the communicator
-///     // blocks; `all` has room for the elements of all ranks.
-///     unsafe { work.enqueue(|raw| gather(from, to, count, UINT8, 0, communicator.as_raw(), raw)) }
+///     let call = |raw| {
+///         // SAFETY: all ranks make this call, and no other thread has the communicator; both buffers are as long
+///         // as the call says, and are used in the order of the stream.
+///         unsafe { gather(from, to, count, UINT8, 0, communicator.as_raw(), raw) }
+///     };
+///     // SAFETY: the call enqueues on this stream, before it returns, what uses the memory as declared.
+///     let code = unsafe { work.enqueue(call) }?;
+///     assert_eq!(code, 0, "NCCL has enqueued it");
+///     Ok(())
 /// }
 /// ```
 pub fn symbol(name: &'static CStr) -> Result<NonNull<c_void>> {

@@ -483,7 +483,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         registered: [Option<bool>; 2],
     ) -> Result<()> {
         let Self { joined, core, group } = self;
-        if count == 0 {
+        // Elements may have no bytes.
+        if count * size_of::<T>() == 0 {
             return enqueue_nothing(operation.op(), joined, core);
         }
         let shape = CallShape { operation, count, size: size_of::<T>() };

@@ -73,8 +73,8 @@ impl Polling {
     const BUSY: Duration = Duration::from_micros(200);
     const LONGEST: Duration = Duration::from_millis(1);
 
-    /// How long to wait before another question: as a part of the time that it has taken so far, so that an
-    /// answer is noticed a sixteenth late at most.
+    /// How long to wait before another question: a part of the time that it has taken so far, so that an answer
+    /// is noticed about a sixteenth late at most.
     fn pause(spent: Duration) -> Duration {
         (spent / 16).min(Self::LONGEST)
     }

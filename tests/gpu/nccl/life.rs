@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cuda_core::drops::DropFailure;
-use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId, group};
 use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
 use support::judge::DropFailures;
 use support::{expect_drop_failures, gpu_test, refusal, stall};
@@ -205,6 +205,15 @@ gpu_test! {
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         ranks.wait(&streams)?;
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
+        // Beside ranks that do not.
+        let (others, mut own) = (Ranks::init_all(&contexts)?, buffers(&streams, |_| vec![1u32; 10])?);
+        let mixed = group(|group| {
+            group.on_ranks(&ranks, &streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+            group.on_ranks(&others, &streams)?.all_reduce_in_place(&mut own, Reduction::Sum)
+        });
+        assert!(refusal(mixed).contains("block"));
+        // NCCL lets each wait for the other.
+        Ranks::init_all_with(&contexts, &options)?.finalize()?;
         ranks.abort()?;
         let again = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
         assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{again:?}");

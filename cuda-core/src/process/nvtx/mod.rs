@@ -78,10 +78,7 @@ pub struct NvtxProcessRange(Option<u64>);
 #[doc(alias("nvtxRangeStart", "nvtxRangeEnd"))]
 #[inline]
 pub fn process_range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxProcessRange {
-    NvtxProcessRange(match is_profiled() {
-        true => show(&event.into(), RANGE_START_A, RANGE_START_EX),
-        false => None,
-    })
+    NvtxProcessRange(if is_profiled() { start(&event.into()) } else { None })
 }
 
 impl Drop for NvtxProcessRange {
@@ -322,6 +319,11 @@ fn show_name<N>(module: usize, function: usize, named: N, name: &str) {
 }
 
 #[cold]
+fn start(event: &NvtxEvent<'_>) -> Option<u64> {
+    show(event, RANGE_START_A, RANGE_START_EX)
+}
+
+#[cold]
 fn pop() {
     // SAFETY: this is its type.
     if let Some(called) = unsafe { function::<unsafe extern "C" fn() -> c_int>(CORE, RANGE_POP) } {
@@ -452,9 +454,8 @@ mod tests {
         pop();
         let seen = SEEN.with_borrow_mut(std::mem::take);
         assert_eq!(seen, ["push outer", "mark a", "pop "]);
-        let start = |event: NvtxEvent<'_>| show::<u64>(&event, RANGE_START_A, RANGE_START_EX);
-        let plain = NvtxProcessRange(start("outer".into()));
-        drop(NvtxProcessRange(start(NvtxEvent::new("inner").category(2))));
+        let plain = NvtxProcessRange(start(&"outer".into()));
+        drop(NvtxProcessRange(start(&NvtxEvent::new("inner").category(2))));
         drop(plain);
         let seen = SEEN.with_borrow_mut(std::mem::take);
         assert_eq!(seen, ["start outer", "2 0:0 0:0 inner", "end 0 ", "end 41 "]);

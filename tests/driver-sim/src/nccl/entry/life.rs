@@ -10,6 +10,7 @@ use crate::handle::Id;
 use crate::nccl::raw::{Code, RawComm};
 use crate::report::ViolationKind;
 use crate::state::is_retired;
+use crate::thread;
 
 nccl_entries! {
     ncclCommFinalize(comm: RawComm) of comm |call| {
@@ -21,8 +22,11 @@ nccl_entries! {
         }
         (own.finalized, own.patience) = (true, patience);
         if own.blocking {
-            // A program may finalise the ranks of a process one after the other.
             flush(call, id);
+            // NCCL 2.31 lets the ranks of a machine wait for each other. A group makes their calls at once.
+            while !call.nccl.groups.contains_key(&thread::number()) && is_alone(call, id) {
+                call.wait(None);
+            }
             return Ok(());
         }
         Err(Code::IN_PROGRESS)
@@ -61,6 +65,13 @@ nccl_entries! {
         call.forget_registered(id);
         Ok(())
     }
+}
+
+/// Whether another rank of this process goes on where this one was finalised.
+fn is_alone(call: &Call, id: Id) -> bool {
+    let all = &call.nccl.communicators;
+    let clique = all.get(&id).and_then(|own| own.clique);
+    clique.is_some() && all.values().any(|other| other.clique == clique && !other.finalized)
 }
 
 /// Whether graphs have operations of a clique that has no communicators any more.
