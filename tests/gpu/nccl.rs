@@ -1,9 +1,10 @@
 //! NCCL: collectives among the devices of one process.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use cuda_core::nccl::{
@@ -228,7 +229,7 @@ gpu_test! {
                 type GetVersion = unsafe extern "C" fn(&mut c_int) -> c_int;
                 let get = cuda_core::nccl::symbol(c"ncclGetVersion")?;
                 // SAFETY: `nccl.h` declares the function so.
-                let get = unsafe { std::mem::transmute::<_, GetVersion>(get) };
+                let get = unsafe { std::mem::transmute::<NonNull<c_void>, GetVersion>(get) };
                 let mut code = 0;
                 // SAFETY: it writes one number, to a local.
                 assert_eq!(unsafe { get(&mut code) }, 0);
