@@ -78,6 +78,14 @@ fn values<T: Pod>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec
     streams.iter().zip(buffers).map(|(stream, buffer)| stream.download_vec(buffer)).collect()
 }
 
+/// Ranks after an all-reduce of ones, by which NCCL connects them, with the buffers of its sums.
+fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
+    let (ranks, mut sums) = (Ranks::init_all(contexts)?, buffers(streams, |_| vec![1u32; 1000])?);
+    ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+    streams.iter().try_for_each(|stream| stream.synchronize())?;
+    Ok((ranks, sums))
+}
+
 /// 0, 1, 2 and so on from `first`.
 fn from(first: u32, len: u32) -> Vec<u32> {
     (first..first + len).collect()

@@ -114,9 +114,7 @@ impl fmt::Display for NcclError {
                  package of its own; CUDA_CORE_NCCL names another library to load"
             ),
             Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
-            Self::Missing { op, found } => {
-                write!(f, "{op}: NCCL {found} does not have it")
-            }
+            Self::Missing { op, found } => write!(f, "{op}: NCCL {found} does not have it"),
         }
     }
 }

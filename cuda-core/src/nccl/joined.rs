@@ -375,24 +375,23 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     let mut held = HeldRanks::new();
     hold_all(op, ranks.iter().copied(), &mut held)?;
     let all = held.as_mut_slice();
-    let mut result = Ok(());
+    let mut refused = None;
     // Before any of them is waited for.
     let mut calls = || {
         for held in all.iter() {
             // SAFETY: the communicator is live and locked.
             let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
-            if code != IN_PROGRESS {
-                result = mem::replace(&mut result, Ok(())).and(held.check(op, code));
+            if is_refusal(code) {
+                refused.get_or_insert((held, code));
             }
         }
         SUCCESS
     };
     // A call that blocks may wait for those of the other ranks.
-    let code = if first.blocks { grouped(first.nccl, calls) } else { calls() };
-    if is_refusal(code) {
-        result = result.and(all[0].check(op, code));
-    }
-    let result = match result {
+    let ended = if first.blocks { grouped(first.nccl, calls) } else { calls() };
+    let refused = refused.or(is_refusal(ended).then_some((&all[0], ended)));
+    let made = refused.map_or(Ok(()), |(held, code)| held.check(op, code));
+    let result = match made {
         Ok(()) => await_all(op, all),
         Err(error) => {
             // The calls in progress would wait for the one that was refused. Failures are reported.

@@ -172,8 +172,8 @@ pub fn version() -> Result<Version> {
 
 /// The address of a function that this module lacks, in the NCCL that it has loaded. Functions take
 /// [`Communicator::as_raw`](super::Communicator::as_raw), whose rules apply; what they enqueue before they return is
-/// ordered by [`Stream::work`](crate::Stream::work). A call that returns `ncclInProgress` may enqueue later:
-/// communicators that [block](super::CommunicatorOptions::blocking) have none.
+/// ordered by [`Stream::work`](crate::Stream::work). A call that returns `ncclInProgress` may enqueue later; those of
+/// communicators that [block](super::CommunicatorOptions::blocking) do not.
 ///
 /// # Errors
 /// [`NcclError::Missing`] if this NCCL does not have the function, and for any that the program has brought by

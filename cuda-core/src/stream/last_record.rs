@@ -26,7 +26,8 @@ pub(super) struct LastRecord {
 
 const BEGUN: u64 = 1 << 16;
 
-/// Other code may record the event, too: as if a record never ended, of a number that threads do not reach.
+/// Other code may record the event, too, which counts as a record that never ends. Fewer threads than this record
+/// an event at a time.
 const SHARED: u64 = BEGUN / 2;
 
 /// The point of a record: that many operations of the stream with this id.

@@ -8,7 +8,7 @@ use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
 use support::judge::DropFailures;
 use support::{expect_drop_failures, gpu_test, refusal, stall};
 
-use super::{Apart, SHORT, apart, buffers, devices, impatience, values};
+use super::{Apart, SHORT, apart, buffers, connected, devices, impatience, values};
 
 /// Ranks whose calls may take only a moment, or as long as real ones take to join.
 fn impatient(contexts: &[Context]) -> Result<Ranks> {
@@ -225,10 +225,7 @@ gpu_test! {
     needs 2, nccl, asynchronous;
     fn k_nccl_work_in_flight_keeps_what_was_dropped() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
-        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         drop(ranks); // returns at once

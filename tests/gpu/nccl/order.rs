@@ -8,7 +8,7 @@ use cuda_core::{
 };
 use support::{Alarm, freed_behind_a_stall, gpu_test, refusal, stall};
 
-use super::{apart, buffers, devices, values};
+use super::{apart, buffers, connected, devices, values};
 
 gpu_test! {
     needs 2, nccl;
@@ -34,11 +34,7 @@ gpu_test! {
     needs 2, nccl, asynchronous;
     fn k_nccl_returns_at_once_and_keeps_its_memory() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = buffers(&streams, |_| vec![0u32; 1000])?;
-        // NCCL connects the ranks at the first operation.
-        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         // Freed on streams that have nothing to do.
         let (_, others) = devices(2)?;
         let sources =
@@ -59,10 +55,7 @@ gpu_test! {
     needs 2, nccl, asynchronous;
     fn k_nccl_operations_are_awaited() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
-        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let (ranks, mut sums) = connected(&contexts, &streams)?;
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         let alarm = Alarm::new();
