@@ -214,6 +214,12 @@ gpu_test! {
         assert!(refusal(mixed).contains("block"));
         // NCCL lets each wait for the other.
         Ranks::init_all_with(&contexts, &options)?.finalize()?;
+        // Dropped without that, none waits for the other.
+        let dropped = Ranks::init_all_with(&contexts, &options)?;
+        dropped.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        drop(dropped);
+        assert_eq!(values(&streams, &sums)?, vec![vec![6; 1000]; 2]);
+        cuda_core::drops::flush();
         ranks.abort()?;
         let again = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
         assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{again:?}");
