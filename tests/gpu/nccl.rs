@@ -302,7 +302,7 @@ gpu_test! {
         // An older NCCL takes one.
         let several = cuda_core::nccl::version()? >= Version::new(2, 23);
         let ids = &ids[..if several { 2 } else { 1 }];
-        let options = CommunicatorOptions::new().max_ctas(1);
+        let options = CommunicatorOptions::new().min_ctas(1).max_ctas(2).cga_cluster_size(0);
         let at = |rank: usize| -> Result<[Vec<u32>; 4]> {
             let context = &contexts[rank];
             // SAFETY: both threads run this closure.

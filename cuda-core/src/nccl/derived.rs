@@ -249,13 +249,13 @@ impl Communicator {
         call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
+        let mut config = options.config(op)?;
         // Before NCCL gives itself access to the memory of peers.
         let place = (self.rank(), self.size());
         let mut joined = Joined::new(nccl, context, place, options, ptr::null_mut());
         // Another thread may write the handle. So the place is given up below if the call may not be over: an
         // abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
-        let mut config = options.config();
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
         let code = call(held.raw(), raw.as_ptr(), &mut config);

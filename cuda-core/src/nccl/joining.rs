@@ -10,7 +10,7 @@ use super::joined::Joined;
 use super::library::{Nccl, missing, nccl};
 use super::options::CommunicatorOptions;
 use super::polling::NcclScope;
-use super::raw::{IN_PROGRESS, SUCCESS};
+use super::raw::{IN_PROGRESS, RawConfig, SUCCESS};
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -67,9 +67,9 @@ impl Joined {
             let why = "ranks join by at least one id, and by at most as many as there are ranks";
             Error::unless((1..=size).contains(&ids.len()), op, why)?;
         }
+        let (mut raw, mut config) = (ptr::null_mut(), options.config(op)?);
         // Before NCCL gives itself access to the memory of peers.
-        let mut joined = Self::new(nccl, context, (rank, size), *options, ptr::null_mut());
-        let (mut raw, mut config) = (ptr::null_mut(), options.config());
+        let mut joined = Self::new(nccl, context, (rank, size), *options, raw);
         let scope = NcclScope::relaxed(context)?;
         let code = match how {
             JoinBy::Ids([id]) => {
@@ -131,7 +131,8 @@ impl Joined {
 /// calls block.
 #[cold]
 fn fail_group(nccl: &Nccl, id: &UniqueId) {
-    let (mut raw, mut config) = (ptr::null_mut(), CommunicatorOptions::new().config());
+    let (mut raw, mut config) = (ptr::null_mut(), RawConfig::DEFAULT);
+    config.blocking = 0;
     // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive it. It
     // makes nothing: there is no communicator of no ranks.
     let refused = unsafe { (nccl.init_rank)(&mut raw, 0, id.raw(), 0, &mut config) };

@@ -1,8 +1,10 @@
 //! How communicators are created.
 
+use std::ffi::c_int;
 use std::time::Duration;
 
-use super::raw::RawConfig;
+use super::raw::{RawConfig, UNDEF_INT};
+use crate::error::{Error, Result};
 use crate::util::setting;
 
 /// How a communicator is created.
@@ -19,7 +21,10 @@ pub struct CommunicatorOptions {
     pub(super) limit: Duration,
     pub(super) blocking: bool,
     /// 0: NCCL chooses.
+    min_ctas: u16,
+    /// 0: NCCL chooses.
     max_ctas: u16,
+    cga_cluster_size: Option<u8>,
 }
 
 impl CommunicatorOptions {
@@ -28,7 +33,8 @@ impl CommunicatorOptions {
 
     /// A time limit of ten minutes.
     pub const fn new() -> Self {
-        Self { limit: Self::LIMIT, blocking: false, max_ctas: 0 }
+        let (limit, blocking) = (Self::LIMIT, false);
+        Self { limit, blocking, min_ctas: 0, max_ctas: 0, cga_cluster_size: None }
     }
 
     /// How long a call, or a [wait](super::Communicator::wait), may take, and for how long work goes on
@@ -49,6 +55,16 @@ impl CommunicatorOptions {
         self
     }
 
+    /// Gives each operation at least so many thread blocks (CTAs), which makes small ones faster on some machines.
+    /// By default, and for 0, NCCL chooses how many.
+    ///
+    /// NCCL takes the environment variable `NCCL_MIN_CTAS` instead, where it is set.
+    #[doc(alias("minCTAs"))]
+    pub const fn min_ctas(mut self, least: u16) -> Self {
+        self.min_ctas = least;
+        self
+    }
+
     /// Limits the thread blocks (CTAs) of each operation. As long as it runs, each of them keeps a
     /// multiprocessor that kernels beside it then lack. By default, and for 0, NCCL chooses how many.
     ///
@@ -59,9 +75,33 @@ impl CommunicatorOptions {
         self
     }
 
+    /// How many thread blocks (CTAs) a cluster of NCCL's kernels has: up to 8, or 0 for none. It matters from the
+    /// compute capability 9.0 on. By default NCCL chooses.
+    ///
+    /// NCCL takes the environment variable `NCCL_CGA_CLUSTER_SIZE` instead, where it is set.
+    #[doc(alias("cgaClusterSize"))]
+    pub const fn cga_cluster_size(mut self, blocks: u8) -> Self {
+        self.cga_cluster_size = Some(blocks);
+        self
+    }
+
     /// NCCL's configuration that says the same.
-    pub(super) const fn config(self) -> RawConfig {
-        RawConfig::new(self.blocking, self.max_ctas)
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what NCCL would refuse.
+    pub(super) fn config(self, op: &'static str) -> Result<RawConfig> {
+        let Self { min_ctas: least, max_ctas: most, cga_cluster_size: cluster, .. } = self;
+        let why = || format!("at least {least} thread blocks (CTAs) and at most {most}");
+        Error::unless_with(most == 0 || least <= most, op, why)?;
+        let why =
+            || format!("clusters of {} thread blocks; NCCL has at most 8", cluster.unwrap_or(0));
+        Error::unless_with(cluster.is_none_or(|blocks| blocks <= 8), op, why)?;
+        let given = |number: u16| if number == 0 { UNDEF_INT } else { number.into() };
+        let mut config = RawConfig::DEFAULT;
+        config.blocking = self.blocking.into();
+        config.cga_cluster_size = cluster.map_or(UNDEF_INT, c_int::from);
+        (config.min_ctas, config.max_ctas) = (given(least), given(most));
+        Ok(config)
     }
 
     /// Whether NCCL will block. It puts what its configuration file says into the environment.
@@ -83,12 +123,19 @@ impl CommunicatorOptions {
         self.blocking
     }
 
-    /// How many [thread blocks](Self::max_ctas) an operation has at most; [`None`] if NCCL chooses.
-    pub const fn get_max_ctas(&self) -> Option<u16> {
-        match self.max_ctas {
-            0 => None,
-            most => Some(most),
-        }
+    /// How many [thread blocks](Self::min_ctas) an operation has at least; 0 if NCCL chooses.
+    pub const fn get_min_ctas(&self) -> u16 {
+        self.min_ctas
+    }
+
+    /// How many [thread blocks](Self::max_ctas) an operation has at most; 0 if NCCL chooses.
+    pub const fn get_max_ctas(&self) -> u16 {
+        self.max_ctas
+    }
+
+    /// How many thread blocks a [cluster](Self::cga_cluster_size) has; [`None`] if NCCL chooses.
+    pub const fn get_cga_cluster_size(&self) -> Option<u8> {
+        self.cga_cluster_size
     }
 }
 
@@ -104,13 +151,18 @@ mod tests {
     use super::CommunicatorOptions;
 
     #[test]
-    fn nccl_chooses_how_many_blocks_unless_there_is_a_limit() {
-        let of = |most| CommunicatorOptions::new().max_ctas(most);
-        assert_eq!(
-            [0, 1, u16::MAX].map(|most| of(most).get_max_ctas()),
-            [None, Some(1), Some(u16::MAX)]
-        );
-        assert_eq!([0, 1, 65535].map(|most| of(most).config().max_ctas), [UNDEF_INT, 1, 65535]);
+    fn nccl_chooses_how_many_blocks_unless_the_options_do() {
+        let of = |least, most| CommunicatorOptions::new().min_ctas(least).max_ctas(most);
+        let numbers = |options: CommunicatorOptions| {
+            let config = options.config("test").ok()?;
+            Some([config.min_ctas, config.max_ctas, config.cga_cluster_size])
+        };
+        assert_eq!(numbers(of(0, 0)), Some([UNDEF_INT; 3]));
+        assert_eq!(numbers(of(1, 0)), Some([1, UNDEF_INT, UNDEF_INT]));
+        assert_eq!(numbers(of(65535, 65535)), Some([65535, 65535, UNDEF_INT]));
+        assert_eq!(numbers(of(3, 2)), None);
+        let clusters = [0, 8, 9].map(|blocks| numbers(of(0, 1).cga_cluster_size(blocks)));
+        assert_eq!(clusters, [Some([UNDEF_INT, 1, 0]), Some([UNDEF_INT, 1, 8]), None]);
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(super) struct RawConfig {
     magic: c_uint,
     version: c_uint,
     pub(super) blocking: c_int,
-    cga_cluster_size: c_int,
-    min_ctas: c_int,
+    pub(super) cga_cluster_size: c_int,
+    pub(super) min_ctas: c_int,
     pub(super) max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
@@ -75,25 +75,19 @@ const CONFIG_BYTES: usize = 48;
 const _: () = assert!(size_of::<RawConfig>() == CONFIG_BYTES);
 
 impl RawConfig {
-    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls block or do not, and whose operations have at
-    /// most that many thread blocks; 0: as many as NCCL chooses.
-    pub(super) const fn new(blocking: bool, max_ctas: u16) -> Self {
-        Self {
-            size: CONFIG_BYTES,
-            magic: API_MAGIC,
-            version: VERSION_CODE,
-            blocking: blocking as c_int,
-            cga_cluster_size: UNDEF_INT,
-            min_ctas: UNDEF_INT,
-            max_ctas: match max_ctas {
-                0 => UNDEF_INT,
-                most => most as c_int,
-            },
-            net_name: ptr::null(),
-            split_share: UNDEF_INT,
-            traffic_class: UNDEF_INT,
-        }
-    }
+    /// `NCCL_CONFIG_INITIALIZER`.
+    pub(super) const DEFAULT: Self = Self {
+        size: CONFIG_BYTES,
+        magic: API_MAGIC,
+        version: VERSION_CODE,
+        blocking: UNDEF_INT,
+        cga_cluster_size: UNDEF_INT,
+        min_ctas: UNDEF_INT,
+        max_ctas: UNDEF_INT,
+        net_name: ptr::null(),
+        split_share: UNDEF_INT,
+        traffic_class: UNDEF_INT,
+    };
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What is refused before NCCL is called.
 
-use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId, group};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, ContextFlags, Error, Graph, NcclError, Result};
 use support::{gpu_test, refusal};
@@ -43,6 +43,11 @@ gpu_test! {
         assert!(unshrunk(&[]).contains("no rank is excluded"));
         assert!(unshrunk(&[1, 2]).contains("there is no excluded rank 2 among 2"));
         assert!(unshrunk(&[1, rank.rank()]).contains("this rank is excluded"));
+        let refused = |options| refusal(Ranks::init_all_with(&contexts, &options));
+        let options = CommunicatorOptions::new().min_ctas(3).max_ctas(2);
+        assert!(refused(options).contains("at least 3 thread blocks (CTAs) and at most 2"));
+        let options = CommunicatorOptions::new().cga_cluster_size(9);
+        assert!(refused(options).contains("clusters of 9 thread blocks"));
         // None of it was enqueued, nor was the other rank waited for.
         stream.synchronize()
     }
