@@ -8,6 +8,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::nccl::{CommunicatorOptions, Element, OnStreams, Ranks, Reduction};
 use crate::process::{DeferForeignCode, driver};
 use crate::stream::Stream;
+use crate::types::Pod;
 use crate::util::lock;
 
 /// # Reductions
@@ -110,7 +111,7 @@ impl DeviceGroup {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("ncclAllGather"))]
-    pub fn all_gather<'a, 'b, T: Element>(
+    pub fn all_gather<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
@@ -120,9 +121,25 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_gather(sources, destinations))
     }
 
-    /// Calls `f` with the group's communicator on its streams, made if there is none. After an error of
-    /// NCCL the communicator is dropped, and made anew next time.
-    fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
+    /// Calls `f` with the group's communicator, whose rank `i` is the member `i`, on the members' streams: for
+    /// [operations](OnStreams) that the group has no function for. The communicator is made if there is none; after
+    /// an error of NCCL it is dropped, and made anew next time.
+    ///
+    /// # Errors
+    /// Those of `f`, and of [`Ranks::init_all`] at the first use.
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let losses = group.alloc_zeroed::<f32>(1)?;
+    /// let mut worst = group.streams()[0].alloc::<f32>(1)?; // of all, on the first device alone
+    /// group.on_ranks(|ranks| ranks.reduce(&losses, &mut worst, 0, Reduction::Max))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("ncclReduce"))]
+    pub fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
         driver::ensure()?;
         // What joining drops may report to a hook, which may use the group.
         let quiet = DeferForeignCode::begin();

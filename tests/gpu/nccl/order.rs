@@ -257,6 +257,13 @@ gpu_test! {
         let mut shares = group.alloc::<u32>(2)?;
         group.reduce_scatter(&whole, &mut shares, Reduction::Sum)?;
         assert_eq!(values(streams, &shares)?, [[2, 20], [4, 20]]);
+        // What the group has no function for, on elements that its functions do not take.
+        let mut flags = buffers(streams, |rank| vec![[u8::from(rank == 1); 3]; 2])?;
+        group.on_ranks(|ranks| ranks.broadcast_in_place(&mut flags, 1))?;
+        assert_eq!(streams[0].download_vec(&flags[0])?, [[1; 3]; 2]);
+        let mut most = streams[1].alloc::<u32>(2)?;
+        group.on_ranks(|ranks| ranks.reduce(&shares, &mut most, 1, Reduction::Max))?;
+        assert_eq!(streams[1].download_vec(&most)?, [4, 20]);
         // NCCL has one rank for each device.
         let twice = DeviceGroup::new([Device::get(0)?, Device::get(0)?])?;
         let mut two = twice.alloc_zeroed::<u32>(1)?;
