@@ -877,6 +877,7 @@ class Tensors:
                 text = f"cuda_core to {name}, {shape} by {strides}"
                 yield text, lambda shape=shape, strides=strides: self.layout_to_other(shape, strides)
             yield f"{name} to cuda_core, parts", self.parts_from_other
+            yield f"{name} to cuda_core, booleans", self.booleans_from_other
             yield f"{name} to cuda_core, what is refused", self.refused_of_other
             for kind in self.other.kinds:
                 if kind != "bfloat16":  # Arrays have no name for it.
@@ -1053,6 +1054,15 @@ class Tensors:
                 require(found[1:] == (address, count), f"the part from {first} on: {found[1:]}")
                 require(self.other.numbers(part) == others, "not in place")
 
+    def booleans_from_other(self):
+        """They are bytes to cuda-core."""
+        with self.other.scope(self.device):
+            before, after = [True, False, True] * 8, [False, True, True] * 8
+            mask = self.other.of("bool", before, self.device)
+            found = self.stream.exchange(mask.__dlpack__(stream=self.stream.handle), "uint8", after)
+            require(found == (before, self.other.address(mask), 24), f"{found}")
+            require(self.other.numbers(mask) == after, "not in place")
+
     def refused_of_other(self):
         with self.other.scope(self.device):
             before = self.other.used()
@@ -1064,7 +1074,7 @@ class Tensors:
                 (whole[:, ::2], "float32", "there are gaps between the elements"),
                 (doubles, "float32", "the elements are float64, not float32"),
                 (whole, "int32", "the elements are float32, not int32"),
-                (bools, "uint8", "not uint8"),
+                (bools, "int8", "the elements are bool, not int8"),
             ):
                 for version in ({}, {"max_version": (1, 0)}):
                     capsule = tensor.__dlpack__(stream=self.stream.handle, **version)

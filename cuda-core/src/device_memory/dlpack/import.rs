@@ -66,6 +66,9 @@ unsafe impl Sync for ImportedTensor {}
 const FROM_RAW: &str = "dlpack::ImportedTensor::from_raw";
 const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
 
+/// Booleans of a byte, as libraries have them.
+const MASK: DLDataType = DLDataType { code: DLDataType::BOOL, ..u8::DATA_TYPE };
+
 /// The extra part of the buffer of a tensor that other code may read, too. No caller can name this
 /// type, so [`SharedSlice::try_into_buffer`] never returns that buffer, which could be written.
 struct ReadAlone;
@@ -86,7 +89,7 @@ impl ImportedTensor {
     /// now on. The producer's work on it comes before this point of `stream`, whose context can
     /// access the memory. Nothing else uses the memory until the deleter is called, except that
     /// others may read it too if it becomes a [`SharedSlice`], or as
-    /// [`note_use`](crate::Buffer::note_use) says.
+    /// [`note_use`](crate::Buffer::note_use) says. What is written to a boolean tensor is 0 or 1.
     pub unsafe fn from_raw(raw: *mut DLManagedTensorVersioned, stream: &Stream) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise; every version begins with this field.
@@ -178,7 +181,8 @@ impl ImportedTensor {
         self.shape().contains(&0) || self.shape().iter().zip(strides).rev().all(is_next)
     }
 
-    /// The elements as a buffer in the producer's memory, without a copy. No driver call.
+    /// The elements as a buffer in the producer's memory, without a copy. No driver call. Those of a boolean
+    /// tensor are `u8`, 0 or 1.
     ///
     /// Dropping the buffer waits for all work that uses it since the import, then calls the producer's
     /// deleter. No driver call if no work used it.
@@ -240,7 +244,8 @@ impl ImportedTensor {
         self.stream.core().ensure()?;
         let DLTensor { data, device, dtype, byte_offset, .. } = self.tensor;
         let why = || format!("the elements are {dtype}, not {}", T::DATA_TYPE);
-        Error::unless_with(dtype == T::DATA_TYPE, INTO_BUFFER, why)?;
+        let is_mask = dtype == MASK && T::DATA_TYPE == u8::DATA_TYPE;
+        Error::unless_with(is_mask || dtype == T::DATA_TYPE, INTO_BUFFER, why)?;
         let kind = device.device_type;
         let is_cuda = [DLDevice::CUDA, DLDevice::CUDA_MANAGED].contains(&kind);
         let why =

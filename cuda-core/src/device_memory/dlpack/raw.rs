@@ -54,6 +54,8 @@ impl DLDataType {
     pub const BFLOAT: u8 = 4;
     /// `kDLComplex`.
     pub const COMPLEX: u8 = 5;
+    /// `kDLBool`.
+    pub const BOOL: u8 = 6;
 }
 
 impl fmt::Display for DLDataType {
@@ -65,6 +67,7 @@ impl fmt::Display for DLDataType {
             Self::FLOAT => write!(f, "float{bits}")?,
             Self::BFLOAT => write!(f, "bfloat{bits}")?,
             Self::COMPLEX => write!(f, "complex{bits}")?,
+            Self::BOOL if bits == 8 => write!(f, "bool")?,
             code => write!(f, "code {code} of {bits} bits")?,
         }
         if lanes == 1 { Ok(()) } else { write!(f, "x{lanes}") }
@@ -161,6 +164,7 @@ mod tests {
         let name = |code, bits, lanes| DLDataType { code, bits, lanes }.to_string();
         assert_eq!(name(DLDataType::FLOAT, 32, 1), "float32");
         assert_eq!(name(DLDataType::INT, 8, 4), "int8x4");
-        assert_eq!(name(6, 8, 1), "code 6 of 8 bits");
+        assert_eq!(name(DLDataType::BOOL, 8, 1), "bool");
+        assert_eq!(name(7, 8, 1), "code 7 of 8 bits");
     }
 }
