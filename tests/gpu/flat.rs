@@ -40,7 +40,7 @@ fn repeat(
     // The driver of a device may keep some memory, and its pools keep what was once in use.
     let (bytes, files, count) = match Driver::selected() {
         // It lists each object that is left, so that fewer rounds show as much.
-        Driver::Simulated { .. } => (64 << 10, 0, count.min(2000)),
+        Driver::Simulated { .. } => (64 << 10, 0, count.min(500)),
         Driver::Loaded => (64 << 20, 8, count),
     };
     (0..count.min(100)).try_for_each(&mut round)?;
@@ -119,7 +119,7 @@ gpu_test! {
     fn k_nccl_many_communicators_and_registrations_leave_memory_flat() -> Result<()> {
         let (contexts, streams) = pair()?;
         let (rounds, len) = match Driver::selected() {
-            Driver::Simulated { .. } => (100, 1 << 19),
+            Driver::Simulated { .. } => (30, 1 << 19),
             // Each joins and connects in a third of a second; what one of them leaked would show.
             Driver::Loaded => (20, 20 << 20),
         };

@@ -271,7 +271,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let context = device.context()?;
         let home = device.create_stream()?;
-        let threads = scaled(1_000, 1_000, 5);
+        let threads = scaled(1_000, 400, 5);
         let mut early = None;
         for index in 0..threads {
             let (context, allocator) = (context.clone(), home.clone());
@@ -319,7 +319,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let context = device.context()?;
         let pool = CachingPool::shared()?;
-        let threads = scaled(1_000, 1_000, 6);
+        let threads = scaled(1_000, 400, 6);
         let used = pool.usage(device).used;
         let mut early = None;
         for index in 0..threads {

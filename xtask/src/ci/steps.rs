@@ -1,4 +1,6 @@
-//! The steps: first the one that is quick and likely to fail, last those that keep all processors busy.
+//! The steps: first the one that is quick and likely to fail, last those that keep all processors busy. Of those between
+//! them, which run beside each other, the longest comes first, and `lints` and `docs`, which build in one folder, do not
+//! meet.
 
 use std::process::Command;
 
@@ -25,15 +27,15 @@ macro_rules! steps {
 
 pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": |_| print_all(&tidy::check(&workspace::root()?)?), beside: false, "rules about files";
+    "package": package, beside: true,
+        "`cargo package`, and three other ways of using the crates; with --full, all";
+    "lints": lints, beside: true, "format, and clippy with and without default features";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
-    "lints": lints, beside: true, "format, and clippy with and without default features";
     "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages";
     "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
     "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
         "the checked-in bindings are what the recipe makes";
-    "package": package, beside: true,
-        "`cargo package`, and three other ways of using the crates; with --full, all";
     "faults": test::run_faults, beside: false,
         "each GPU test once more for each of its driver calls, which then fails; of long tests, \
          for a sample of them";
