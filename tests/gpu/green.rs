@@ -13,7 +13,7 @@ fn split(ordinal: u32) -> Result<(SmResource, SmResource)> {
     assert_eq!(all.count(), device.attributes().multiprocessor_count()?);
     let split = all.split(8, 1)?;
     assert_eq!(split.groups.len(), 1);
-    let few = split.groups[0];
+    let few = split.groups[0].clone();
     assert!((8..all.count()).contains(&few.count()), "{few:?}");
     assert!(few.count() + split.remaining.count() <= all.count());
     Ok((few, split.remaining))

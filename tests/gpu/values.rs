@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
+use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
     Allocator, Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result, Signal,
     Stream, StreamValue, WaitValue,
@@ -309,8 +310,8 @@ gpu_test! {
             stream.wait_value(&two, WaitValue::Eq(1)),
             stream.wait_value(&none, WaitValue::Eq(1)),
         ];
-        for result in refused {
-            assert!(matches!(result, Err(Error::LengthMismatch(_))), "{result:?}");
+        for (result, len) in refused.into_iter().zip([2, 0, 2, 0]) {
+            assert!(refusal(result).contains(&format!("{len} elements, and is to have one")));
         }
         let refused = [
             other.write_value(two.slice_mut(..1)?, 1),
@@ -330,6 +331,24 @@ gpu_test! {
         ];
         for result in refused {
             assert!(refusal(result).contains("the driver's pools"));
+        }
+        // Which would work in another address space, if at all.
+        let created = Context::new(first, ContextFlags::default())?;
+        let mut elsewhere = created.alloc::<u32>(1)?;
+        let refused = [
+            stream.write_value(&mut elsewhere, 1),
+            stream.wait_value(&elsewhere, WaitValue::Eq(0)),
+        ];
+        for result in refused {
+            assert!(matches!(result, Err(Error::WrongContext(_))), "{result:?}");
+        }
+        let mut managed = ManagedBuffer::<u32>::new(stream.context(), 1)?;
+        let refused = [
+            stream.write_value(managed.slice_mut(..)?, 1),
+            stream.wait_value(managed.slice(..)?, WaitValue::Eq(0)),
+        ];
+        for result in refused {
+            assert!(refusal(result).contains("managed memory"));
         }
         Ok(())
     }

@@ -8,8 +8,9 @@ use cuda_sys::CUdeviceptr;
 
 use crate::alloc::caching::Home;
 use crate::alloc::{Allocator, custom};
-use crate::context::Context;
+use crate::context::{Confined, Context};
 use crate::device::Device;
+use crate::error::{Result, WrongContext};
 use crate::process::FailedRelease;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::Access;
@@ -115,6 +116,16 @@ impl DeviceBacking {
             DeviceBacking::Served { allocator, .. } => custom::is_in_the_context(allocator),
             DeviceBacking::Owned { owner, .. } => owner.is_in_the_context(),
         }
+    }
+
+    /// Refuses memory of another context for operations that reach only what that context does, unlike copies.
+    #[inline]
+    pub(crate) fn require_home_in(&self, op: &'static str, context: &Context) -> Result<()> {
+        let confined = self.is_in_the_context().then(|| Confined::to_context(self.context()));
+        if confined.is_some_and(|memory| !memory.is_at_home_in(context)) {
+            return Err(WrongContext { op, what: "memory".into() }.into());
+        }
+        Ok(())
     }
 
     /// Whether it is registered with the communicator of NCCL at this address.

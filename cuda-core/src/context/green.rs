@@ -42,11 +42,13 @@ pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
 /// println!("{} are left for everything else", rest.count());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct SmResource {
     // INVARIANT: as the driver filled it in, of the kind CU_DEV_RESOURCE_TYPE_SM.
     raw: CUdevResource,
     device: Device,
+    /// The context whose multiprocessors they are: what the description refers to may be that context's.
+    _of: Option<Context>,
 }
 
 // SAFETY: a description that the driver copies; its pointers refer to other descriptions of the
@@ -90,7 +92,7 @@ impl Device {
         let raw = asked("cuDeviceGetDevResource", to, |raw| unsafe {
             cu::cuDeviceGetDevResource(self.as_raw(), raw, kind)
         })?;
-        Ok(SmResource { raw, device: self })
+        Ok(SmResource { raw, device: self, _of: None })
     }
 }
 
@@ -130,8 +132,7 @@ impl SmResource {
             )
         })?;
         raw.truncate(found as usize);
-        let device = self.device;
-        let resource = |raw| SmResource { raw, device };
+        let resource = |raw| SmResource { raw, ..self.clone() };
         Ok(SmSplit {
             groups: raw.into_iter().map(resource).collect(),
             remaining: resource(remaining),
@@ -174,8 +175,7 @@ impl Context {
                 cu::cuCtxGetDevResource(of, raw, kind)
             }),
         }?;
-        let device = self.device();
-        Ok(SmResource { raw, device })
+        Ok(SmResource { raw, device: self.device(), _of: Some(self.clone()) })
     }
 
     /// Creates a green context that has these multiprocessors of a device:

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::nccl::{CommunicatorOptions, Element, OnStreams, Ranks, Reduction};
@@ -15,8 +15,8 @@ use crate::util::lock;
 ///
 /// By [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps; NCCL makes its calls
 /// on the [calling thread](CommunicatorOptions::blocking). So they need its library, primary contexts, and each
-/// device at most once; [`Error::Nccl`] says that the library is absent or has failed. They run on the members'
-/// streams.
+/// device at most once; [`Error::Nccl`](crate::Error::Nccl) says that the library is absent or has failed. They run
+/// on the members' streams.
 impl DeviceGroup {
     /// Combines the elements of all members: each destination gets the result: `ncclAllReduce`.
     ///
@@ -122,8 +122,8 @@ impl DeviceGroup {
     }
 
     /// Calls `f` with the group's communicator, whose rank `i` is the member `i`, on the members' streams: for
-    /// [operations](OnStreams) that the group has no function for. The communicator is made if there is none; after
-    /// an error of NCCL it is dropped, and made anew next time.
+    /// [operations](OnStreams) that the group has no function for. The communicator is made if there is none, and
+    /// anew after an operation that NCCL has failed, which aborts it.
     ///
     /// # Errors
     /// Those of `f`, and of [`Ranks::init_all`] at the first use.
@@ -146,8 +146,8 @@ impl DeviceGroup {
         let ranks = {
             let mut kept = lock(&self.ranks);
             match &*kept {
-                Some(ranks) => ranks.clone(),
-                None => {
+                Some(ranks) if !ranks.is_aborted() => ranks.clone(),
+                _ => {
                     let contexts = self.streams.iter().map(Stream::context);
                     // All ranks enqueue together, so no call waits for one that does not come.
                     let options = CommunicatorOptions::new().blocking(true);
@@ -156,13 +156,6 @@ impl DeviceGroup {
             }
         };
         drop(quiet);
-        let result = ranks.on(&self.streams).and_then(f);
-        if let Err(Error::Nccl(_)) = result {
-            let mut kept = lock(&self.ranks);
-            let failed = kept.take_if(|kept| Arc::ptr_eq(kept, &ranks));
-            drop(kept);
-            drop(failed);
-        }
-        result
+        ranks.on(&self.streams).and_then(f)
     }
 }

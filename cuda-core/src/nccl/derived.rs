@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{mem, ptr};
 
 use super::communicator::Communicator;
-use super::joined::{Joined, await_all};
+use super::joined::{Joined, LockedRank, await_all};
 use super::joining::{GROW, JoinBy};
 use super::library::missing;
 use super::options::CommunicatorOptions;
@@ -51,10 +51,10 @@ impl Communicator {
         let split = self.0.nccl.split;
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
-        self.derive(op, InProgress::This, |raw, new, config| {
-            // SAFETY: `derive` passes the handle of a live, locked communicator, a place for another that
+        self.derive(op, InProgress::This, |held, new, config| {
+            // SAFETY: `derive` passes a live, locked communicator, a place for another that
             // outlives the call, and a configuration that is read.
-            unsafe { split(raw, color, key, new, config) }
+            unsafe { split(held.raw(), color, key, new, config) }
         })
     }
 
@@ -121,11 +121,11 @@ impl Communicator {
         excluded.sort_unstable();
         excluded.dedup();
         let count = excluded.len() as c_int;
-        let made = self.derive(op, InProgress::This, |raw, new, config| {
+        let made = self.derive(op, InProgress::This, |held, new, config| {
             // SAFETY: the communicator is live and locked, with its context current; the call writes one handle, to
             // a place that `derive` keeps until NCCL is done. NCCL 2.27 and later copy the ranks, which are sorted,
             // to the job (`ncclCommInitChildComm` in `init.cc`) before the function returns.
-            unsafe { shrink(raw, excluded.as_mut_ptr(), count, new, config, flags) }
+            unsafe { shrink(held.raw(), excluded.as_mut_ptr(), count, new, config, flags) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
@@ -200,12 +200,12 @@ impl Communicator {
         Error::unless_with(size > self.size(), op, why)?;
         let count = c_int::try_from(size);
         let count = count.map_err(|_| Error::SizeOverflow { len: size, element_size: 1 })?;
-        let id = self.0.hold(op)?.growth_id().take().map(UniqueId::raw);
-        let made = self.derive(op, InProgress::New, |raw, new, config| {
+        let made = self.derive(op, InProgress::New, |held, new, config| {
+            let id = held.growth_id().take().map(UniqueId::raw);
             let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as for `shrink`; the id is null or a local, which NCCL copies to the job (`ncclCommGrow` in
             // `init.cc`) before the function returns.
-            unsafe { grow(raw, count, id, KEPT_RANK, new, config) }
+            unsafe { grow(held.raw(), count, id, KEPT_RANK, new, config) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
@@ -239,14 +239,14 @@ impl Communicator {
         made.map(|mut it| it.remove(0))
     }
 
-    /// Makes a communicator from this one by `call`, which may make none. It gets the handle of this one,
+    /// Makes a communicator from this one by `call`, which may make none. It gets this one,
     /// live and locked, with its context current; a place for a handle, which lives until neither communicator has
     /// a call in progress; and a configuration to read before it returns.
     fn derive(
         &self,
         op: &'static str,
         in_progress: InProgress,
-        call: impl FnOnce(RawCommunicator, *mut RawCommunicator, *mut RawConfig) -> c_int,
+        call: impl FnOnce(&mut LockedRank<'_>, *mut RawCommunicator, *mut RawConfig) -> c_int,
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
         let mut config = options.config(op)?;
@@ -258,7 +258,7 @@ impl Communicator {
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
-        let code = call(held.raw(), raw.as_ptr(), &mut config);
+        let code = call(&mut held, raw.as_ptr(), &mut config);
         // Returned also by a call that is in progress, by NCCL 2.28.
         let code = if code == SUCCESS { IN_PROGRESS } else { code };
         let finished = match (code, in_progress) {

@@ -21,9 +21,8 @@ use super::polling::{NcclScope, Polling};
 use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
 use super::remains::{DROP, Ending, Remains};
 use super::unique_id::UniqueId;
-use crate::alloc::backing::DeviceBacking;
-use crate::context::{Confined, Context, Crossing, Exposed};
-use crate::error::{Error, NcclError, Result, WrongContext};
+use crate::context::{Context, Crossing, Exposed};
+use crate::error::{Error, NcclError, Result};
 use crate::process::{Handle, deferred, driver};
 use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
@@ -116,7 +115,7 @@ impl Joined {
     pub(super) fn hold(&self, op: &'static str) -> Result<LockedRank<'_>> {
         let held = self.hold_as_it_is();
         let rank = self.rank;
-        if held.raw().is_null() || self.stop.load(Ordering::Acquire) {
+        if held.raw().is_null() || self.is_stopped() {
             return Err(NcclError::Aborted { op, rank }.into());
         }
         if held.state.finalized {
@@ -131,22 +130,12 @@ impl Joined {
         LockedRank { joined: self, state: lock(&self.state) }
     }
 
-    /// Refuses memory of another context, which the communicator's kernels cannot use.
-    #[inline]
-    pub(super) fn require_reach(&self, op: &'static str, memory: &DeviceBacking) -> Result<()> {
-        let confined = memory.is_in_the_context().then(|| Confined::to_context(memory.context()));
-        if confined.is_some_and(|memory| !memory.is_at_home_in(&self.context)) {
-            return Err(WrongContext { op, what: "memory".into() }.into());
-        }
-        Ok(())
-    }
-
     /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
     /// a thread that is calling it.
     pub(super) fn look(&self, op: &'static str) -> Result<()> {
         let aborted = || Err(NcclError::Aborted { op, rank: self.rank }.into());
         // An abort has the lock, perhaps for long after it has ended the work, which then seems done.
-        if self.stop.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return aborted();
         }
         let state = match self.state.try_lock() {
@@ -183,6 +172,11 @@ impl Joined {
     /// Ends calls in progress on other threads, and refuses further ones.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+    }
+
+    /// Whether it was aborted, or is to be.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 
     pub(super) fn abort(&self) -> Result<()> {
@@ -305,9 +299,8 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
         let Some(first) = results.iter().position(may_go_on) else {
             return result;
         };
-        let stopped = |held: &LockedRank<'_>| held.joined.stop.load(Ordering::Acquire);
         if result.is_ok() {
-            result = match all.iter().find(|held| stopped(held)) {
+            result = match all.iter().find(|held| held.joined.is_stopped()) {
                 Some(held) => Err(NcclError::Aborted { op, rank: held.joined.rank }.into()),
                 None if polling.again() => continue,
                 None => {
@@ -360,7 +353,7 @@ impl KeptAlive for Arc<Joined> {
     /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
         let aborted = NcclError::Aborted { op, rank: self.rank };
-        if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(None) }
+        if self.is_stopped() { Err(aborted.into()) } else { Ok(None) }
     }
 }
 

@@ -60,7 +60,8 @@
 //!
 //! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
 //! ranks of a process by [`Graph::capture_on`](crate::Graph::capture_on). The graph keeps the communicators.
-//! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one:
+//! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one. Where it is to run
+//! with older ones, enqueue each kind of operation once before:
 //!
 //! ```no_run
 //! use cuda_core::nccl::{Ranks, Reduction};

@@ -469,7 +469,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     fn admit_other<T: Pod>(&self, op: &'static str, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
         at_home(op, self.core, view)?;
-        self.joined.require_reach(op, backing)?;
+        backing.require_home_in(op, &self.joined.context)?;
         Ok(backing.is_registered_with(Arc::as_ptr(self.joined).addr()))
     }
 

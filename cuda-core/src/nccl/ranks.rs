@@ -200,6 +200,11 @@ impl Ranks {
         finalized
     }
 
+    /// Whether some of them are of no use any more.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.0.iter().any(|rank| rank.0.is_stopped())
+    }
+
     /// The rank of the device.
     pub(super) fn of(&self, device: Device) -> Option<&Communicator> {
         self.0.iter().find(|rank| rank.context().device() == device)

@@ -126,7 +126,7 @@ impl Joined {
         let block = storage.block();
         let whole = block.bytes;
         self.context.device().require_same(REGISTER, block.backing.device())?;
-        self.require_reach(REGISTER, &block.backing)?;
+        block.backing.require_home_in(REGISTER, &self.context)?;
         if bytes == 0 {
             return Ok(());
         }

@@ -5,10 +5,11 @@ use std::convert;
 use cuda_sys::CUdeviceptr;
 
 use crate::alloc::DeviceBacking;
+use crate::context::Context;
 use crate::device::Device;
 use crate::device::limits::stream_values;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
@@ -156,13 +157,13 @@ impl<K: StreamKind> Stream<K> {
     /// other streams or the host, use a [`Signal`](crate::Signal). On a stream that is captured, each launch
     /// of the graph writes it, in the order of [`Stream::write_signal`].
     ///
-    /// The memory must not come from a [pool of the driver's](crate::MemoryPool), as that of
+    /// The memory must not be managed, nor come from a [pool of the driver's](crate::MemoryPool), as that of
     /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one: drivers
     /// refuse it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
-    /// [`Error::Invalid`] for memory of the driver's pools; [`Error::Unsupported`] for 64 bits on a device
+    /// [`Error::Invalid`] unless there is exactly one element, and for memory that is managed or of the driver's
+    /// pools; [`Error::WrongDevice`]; [`Error::WrongContext`]; [`Error::Unsupported`] for 64 bits on a device
     /// without them; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition); the driver's
     /// `INVALID_VALUE` for other memory that it refuses.
     ///
@@ -182,10 +183,10 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let mut destination = destination.into();
         let op = T::WRITE;
-        same_len(op, 1, destination.len())?;
+        one_element(op, destination.len())?;
         let core = self.core();
         core.device().require_same(op, destination.as_view().device())?;
-        not_stream_ordered(op, &destination.as_view())?;
+        require_served(op, &destination.as_view(), core.context())?;
         let address = destination.as_raw();
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
@@ -230,11 +231,11 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let source = source.into();
         let op = T::WAIT;
-        same_len(op, source.len(), 1)?;
+        one_element(op, source.len())?;
         until.check(op)?;
         let core = self.core();
         core.device().require_same(op, source.device())?;
-        not_stream_ordered(op, &source)?;
+        require_served(op, &source, core.context())?;
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait, or the last launch of a graph with it, has completed.
@@ -242,16 +243,28 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
+/// Refuses a view of none or of several elements.
+fn one_element(op: &'static str, len: usize) -> Result<()> {
+    Error::unless_with(len == 1, op, || format!("the view has {len} elements, and is to have one"))
+}
+
 /// Refuses memory of the driver's pools and of graphs, for which drivers return an `INVALID_VALUE` that explains
-/// nothing.
-fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
+/// nothing; managed memory, which CUDA's reference excludes; and memory of another context than the stream's.
+fn require_served<T: Pod>(
+    op: &'static str,
+    memory: &DeviceSlice<'_, T>,
+    context: &Context,
+) -> Result<()> {
     let backing = &memory.block().backing;
-    let is_owned =
-        matches!(backing, DeviceBacking::Owned { owner, .. } if !owner.is_freed_by_work());
+    let is_owned = matches!(
+        backing,
+        DeviceBacking::Owned { owner, .. } if !owner.is_freed_by_work() && !owner.is_visible_to_the_host()
+    );
     let is_served = backing.is_in_the_context() || is_owned;
     let why = "CUDA does not do this in memory of the driver's pools, as that of an allocator is unless it says \
-               otherwise, nor in a graph's: use a `Signal`, or `Context::alloc`";
-    Error::unless(is_served, op, why)
+               otherwise, nor in a graph's or managed memory: use a `Signal`, or `Context::alloc`";
+    Error::unless(is_served, op, why)?;
+    backing.require_home_in(op, context)
 }
 
 /// Enqueues the write of a value. In a capture, `keep` adds what owns the value.

@@ -6,7 +6,10 @@ use std::time::Duration;
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction, group};
 use cuda_core::sys::{CUDA_ERROR_UNKNOWN, CUresult};
 use cuda_core::virtual_memory::VirtualBuffer;
-use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Resource, Result, Stream, drops};
+use cuda_core::{
+    Context, Device, DeviceBuffer, DeviceGroup, Error, Graph, NcclError, Resource, Result, Stream,
+    drops,
+};
 use cuda_sim::{Fault, Mode, Session};
 use support::stall;
 
@@ -286,6 +289,45 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
         drops::flush();
         assert_eq!(session.calls("ncclCommAbort") - before, 2);
         pair[1].abort()
+    });
+}
+
+/// Whether or not the closure passes the error on.
+#[test]
+fn k_nccl_a_group_of_devices_goes_on_after_a_failure() {
+    clean(|session| {
+        let group = DeviceGroup::new(Device::all()?)?;
+        let mut sums = ones(group.streams())?;
+        for passes_on in [true, false] {
+            let done = group.on_ranks(|ranks| {
+                session.inject(Fault::new(CUresult(REMOTE as u32)).function("ncclGroupEnd"));
+                let refused = ranks.all_reduce_in_place(&mut sums, Reduction::Sum);
+                assert!(refused.is_err(), "a fault was injected");
+                if passes_on { refused } else { Ok(()) }
+            });
+            assert_eq!(done.is_err(), passes_on);
+        }
+        sums = ones(group.streams())?;
+        group.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        assert_eq!(group.streams()[0].download_vec(&sums[0])?, [group.len() as u32; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn k_nccl_a_growth_that_does_not_begin_keeps_its_id() {
+    clean(|session| {
+        let (contexts, _) = devices()?;
+        let alone = parted(Ranks::init_all(&contexts[..1])?).remove(0);
+        let id = alone.growth_id()?;
+        session
+            .inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuThreadExchangeStreamCaptureMode"));
+        assert_eq!(
+            alone.grow(2).expect_err("a fault was injected").code(),
+            Some(CUDA_ERROR_UNKNOWN)
+        );
+        assert_eq!(alone.growth_id()?, id, "the new rank may have it");
+        Ok(())
     });
 }
 

@@ -353,7 +353,8 @@ impl MemoryPool {
     ///
     /// Without the access, copies work at a tenth of the speed; kernels, and graphs with copies between the
     /// two devices, are refused as after
-    /// [`Context::disable_peer_access`](crate::Context::disable_peer_access). A default pool that is closed
+    /// [`Context::disable_peer_access`](crate::Context::disable_peer_access), also if the pool is open for reads
+    /// alone, since they might write. A default pool that is closed
     /// stays so until this call or [`Context::enable_peer_access`](crate::Context::enable_peer_access)
     /// opens it.
     ///
@@ -388,11 +389,12 @@ impl MemoryPool {
         {
             closed.note_revocation();
         }
+        // Kernels and copies that an open pool admits may write.
         match now {
-            PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
-            PeerAccess::Read | PeerAccess::ReadWrite => {
-                peer::pool_opened(self.0.raw, self.device(), peer);
+            PeerAccess::None | PeerAccess::Read => {
+                peer::pool_closed(self.0.raw, self.device(), peer);
             }
+            PeerAccess::ReadWrite => peer::pool_opened(self.0.raw, self.device(), peer),
         }
         set
     }
