@@ -112,7 +112,9 @@
 //! `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles. `from_raw` accepts handles of other
-//! libraries, with an owner: a value of any type, dropped when the handle is no longer needed. `into_raw`
+//! libraries, with an owner: a value of any type, dropped when the handle is no longer needed; or it
+//! takes the handle over, as that of an [`ExternalSemaphore`](interop::ExternalSemaphore) and of
+//! [`ExternalMemory`](interop::ExternalMemory) does. `into_raw`
 //! hands over to other code an [`Event`], or a [`DeviceBuffer`] whose memory is an allocation
 //! of the driver's ([`DeviceBuffer::into_raw`]). Streams, contexts, modules and pinned memory cannot be handed
 //! over: buffers refer to their streams, contexts are shared, functions keep their modules loaded, and

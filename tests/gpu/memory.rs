@@ -1,12 +1,15 @@
 //! E: device memory.
 
+use std::time::Duration;
+
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, MemoryInfo, Pod, Result, Stream, with_allocator,
+    Allocator, CachingPool, Device, Error, MemoryInfo, PinnedBuffer, Pod, Result, Stream,
+    with_allocator,
 };
 use cuda_sys::{
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
 };
-use support::{check, gpu_test, pattern, refusal};
+use support::{check, gpu_test, pattern, refusal, stall};
 
 use crate::forms::{contents, every_form, same, scaled, varied};
 
@@ -317,6 +320,25 @@ gpu_test! {
         for (index, buffer) in &buffers {
             same(&contents(&stream, buffer)?, &varied(*index, buffer.len()), "a live buffer");
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn parts_are_waited_for() -> Result<()> {
+        let device = Device::get(0)?;
+        let (reader, writer) = (device.create_stream()?, device.create_stream()?);
+        let mut buffer = writer.alloc_zeroed::<u8>(1000)?;
+        let mut host = PinnedBuffer::<u8>::zeroed(reader.context(), 7)?;
+        let held = stall(reader.as_raw());
+        reader.download(buffer.slice(..7)?, &mut host)?;
+        buffer.slice(..7)?.synchronize()?; // only for writers
+        buffer.slice_mut(7..)?.synchronize()?; // the download reads other elements
+        assert!(host.try_as_slice()?.is_none());
+        held.release_after(Duration::from_millis(10));
+        buffer.slice_mut(..7)?.synchronize()?;
+        host.try_as_slice()?.expect("the download was waited for");
         Ok(())
     }
 }

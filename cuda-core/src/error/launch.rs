@@ -121,7 +121,8 @@ impl fmt::Display for LaunchError {
                 f.write_str(match *code {
                     cuda_sys::CUDA_ERROR_INVALID_CLUSTER_SIZE => {
                         "; the grid is to be a multiple of the cluster in each dimension, and \
-                         `Launch::max_cluster_size` says how large that may be"
+                         `Launch::max_cluster_size` says how large that may be: 8, until \
+                         `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` is set"
                     }
                     cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
                         "; `Function::max_active_blocks` says how many blocks fit each multiprocessor"

@@ -56,7 +56,9 @@ impl Error {
     /// Whether the context is lost: every further call on it fails with this error, and only a new
     /// process makes the device usable again; after `CONTEXT_IS_DESTROYED` (709), another context works, too.
     /// `EXTERNAL_DEVICE` (911) does not count: it is sticky
-    /// if earlier work failed, and not if the call did.
+    /// if earlier work failed, and not if the call did. Nor do errors of NCCL, which names no cause: after its
+    /// result 1, `ncclUnhandledCudaError`, [`Stream::synchronize`](crate::Stream::synchronize) says whether the
+    /// context is lost.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -25,7 +25,8 @@ impl Graph {
     /// `work` can be any code that takes a [`Stream`]: copies, fills, launches,
     /// functions of the host by [`Stream::launch_host_func_each`], work of other libraries that is
     /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
-    /// belongs to the graph as soon as an operation uses it; [`Stream::alloc_in_graph`] makes each launch
+    /// belongs to the graph as soon as an operation uses it. So a graph has the temporaries of all its operations at
+    /// once, unless they share buffers that are allocated before. [`Stream::alloc_in_graph`] makes each launch
     /// allocate. A call that cannot be part of a graph returns [`Error::NotCapturable`], and the capture
     /// goes on: waits and queries, such as [`Stream::synchronize`] and
     /// [`Event::query`](crate::Event::query); copies of slices, for which use

@@ -39,14 +39,14 @@ impl DeviceGroup {
     /// let group = DeviceGroup::all()?;
     /// let mut weights = group.alloc::<f32>(1 << 20)?;
     /// group.streams()[0].fill(&mut weights[0], 0.5)?;
-    /// group.broadcast(0, &mut weights)?;
+    /// group.broadcast(&mut weights, 0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn broadcast<'b, T: Pod>(
         &self,
-        root: usize,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
+        root: usize,
     ) -> Result<()> {
         let op = "broadcast";
         let mut buffers = self.views(op, buffers, DeviceSliceMut::device)?;

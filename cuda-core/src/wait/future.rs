@@ -190,6 +190,32 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.clear_for(Access::Read)
     }
 
+    /// Blocks the thread until the work that writes these elements is done, as before code that does not know the
+    /// stream reads them.
+    ///
+    /// # Errors
+    /// The driver's about that work; [`Error::NotCapturable`](crate::Error::NotCapturable) while it is being captured.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # fn mpi_send(_address: u64, _bytes: usize) {}
+    /// let field = stream.alloc_zeroed::<f32>(1 << 20)?; // and kernels that compute it
+    /// let halo = field.slice(..1024)?;
+    /// halo.synchronize()?; // not for work on the rest of it
+    /// mpi_send(halo.as_raw(), halo.byte_len());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn synchronize(&self) -> Result<()> {
+        self.wait_until_clear_for(Access::Read)
+    }
+
+    /// [`Slice::clear_for`], blocking.
+    fn wait_until_clear_for(&self, access: Access) -> Result<()> {
+        driver::ensure()?;
+        self.ledger().require_not_captured(&self.range(), access, "synchronize")?;
+        self.ledger().conflicts(&self.range(), access, None).wait_host()
+    }
+
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
         // In a fork's child, a thread that does not exist there may hold the ledger's lock.
@@ -209,6 +235,15 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     /// Waits, without blocking, for all work that uses these elements.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.as_view().clear_for(Access::Write)
+    }
+
+    /// Blocks the thread until all work that uses these elements is done, as before code that does not know the
+    /// stream writes them.
+    ///
+    /// # Errors
+    /// Those of [`Slice::synchronize`].
+    pub fn synchronize(&self) -> Result<()> {
+        self.as_view().wait_until_clear_for(Access::Write)
     }
 }
 

@@ -111,7 +111,7 @@ const SCRATCH: usize = 32 << 10;
 /// What the process itself may take more for so many hundreds of the graphs, and for the launches, whose calls
 /// the simulated driver logs.
 fn host_tolerance(hundreds: usize) -> usize {
-    (hundreds * 720 << 10) + (8 << 20)
+    hundreds * (720 << 10) + (8 << 20)
 }
 
 /// What five thousand launches of one of them may take, of either. The process has pages from before for

@@ -56,6 +56,23 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn l_the_current_stream_may_be_the_captured_one() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(10)?;
+        let graph = Graph::capture(&context, |captured| {
+            let _guard = captured.enter()?;
+            context.current_stream()?.fill(&mut x, 7)
+        })?;
+        assert_eq!(stream.download_vec(&x)?, [0; 10]);
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [7; 10]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn l05_a_hundred_streams_of_a_capture_share_memory() -> Result<()> {
         const STREAMS: usize = 100;
         let context = context()?;

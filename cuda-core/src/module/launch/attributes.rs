@@ -72,7 +72,8 @@ impl Attributes {
 impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
     /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid must be a
-    /// multiple of it.
+    /// multiple of it. More than 8 blocks need `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`, which a
+    /// raw call sets for [`Function::as_raw`](crate::Function::as_raw).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

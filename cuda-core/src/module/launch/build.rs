@@ -144,7 +144,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
     /// Memory that the kernel uses without being passed it as an argument: through an address in
     /// another argument, or as a [global](crate::Module::global) of its module. As with
-    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written.
+    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written. Launches on several streams that
+    /// write parts of one buffer name their parts; of [more than 32](crate::SliceMut::chunks_mut) in flight, some
+    /// wait for others, unless each part is a buffer of its own.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
