@@ -34,17 +34,18 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
-//! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
+//! * **Safe and asynchronous.** Copies, fills and frees return at once, unless their documentation says
+//!   what they wait for. Safe code can neither reach
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
 //!   a ledger of the streams that use it, so work on several streams and devices is ordered without
 //!   events of your own.
-//! * **One driver call per operation** on a created stream. Where one stream must wait for another,
+//! * **One driver call per operation** of most kinds on a created stream. Where one stream must wait for another,
 //!   an event is recorded; otherwise none is.
 //! * **Invisible to its neighbours.** After every call, failed ones included, the current context
 //!   of the thread is what it was before. [`Device::enter`] and [`Context::enter`] make one current
 //!   for a scope and then restore what was there, *none* included.
-//! * **Starts without a driver.** The driver is loaded at the first call; without one, every
-//!   operation returns [`Error::NoDriver`].
+//! * **Starts without a driver.** The driver is loaded at the first call that needs it; without one, such
+//!   a call returns [`Error::NoDriver`].
 //! * **Tested without a GPU.** With `CUDA_SYS_LIBRARY` set to the library of `cuda-driver-sim`, a
 //!   simulated driver from this repository, programs and tests run on four simulated devices, which
 //!   do work as late as CUDA permits and report missing order: see `tests/driver-sim/README.md`.

@@ -100,7 +100,7 @@
 //!
 //! # For build scripts of dependents
 //! `links = "cuda_sys_driver"`, which leaves the name `cuda` to other crates, passes to the build
-//! scripts of direct dependents:
+//! scripts of direct dependents (a package that depends on `cuda-core` alone adds `cuda-sys` to get them):
 //!
 //! | variable, after `DEP_CUDA_SYS_DRIVER_` | |
 //! |---|---|

@@ -10,6 +10,7 @@ use cuda_core::{Context, ContextFlags, Device, Error, Result};
 use cuda_sys::{CUcontext, cuCtxGetDevice};
 use support::{check, context, gpu_test};
 
+use crate::flat::{InUse, assert_flat};
 use crate::stack;
 
 /// Device, and the handle of its primary context.
@@ -131,41 +132,25 @@ gpu_test! {
     }
 }
 
-/// Resident pages of this process; zero where the system does not report them.
-pub(crate) fn resident_pages() -> usize {
-    if cfg!(any(miri, not(target_os = "linux"))) {
-        return 0;
-    }
-    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-    let pages = text.split(' ').nth(1).map(str::parse);
-    pages.and_then(|pages| pages.ok()).expect("a number of pages")
-}
-
 gpu_test! {
     needs 2;
     fn a07_device_usable_after() -> Result<()> {
+        let (d1, p1) = device(1)?;
+        let rounds = |count: usize| {
+            (0..count).try_for_each(|_| {
+                let guard = d1.enter()?;
+                assert_eq!(context::current(), p1);
+                drop(guard);
+                assert_eq!(context::current(), ptr::null_mut());
+                Ok(())
+            })
+        };
+        rounds(100)?;
         // A leak of 1,200 bytes a round would exceed this. The simulated driver's record of the calls takes
         // half of it.
-        const SLACK_BYTES: usize = 1 << 20;
-        const PAGE: usize = 4096;
-
-        let (d1, p1) = device(1)?;
-        let rounds = if cfg!(miri) { 110 } else { 1000 };
-        let mut early = None;
-        for round in 0..rounds {
-            let guard = d1.enter()?;
-            assert_eq!(context::current(), p1);
-            drop(guard);
-            assert_eq!(context::current(), ptr::null_mut());
-            if round == 100 {
-                early = Some((d1.memory_info()?.free, resident_pages()));
-            }
-        }
-        let (free, pages) = early.expect("more than a hundred rounds");
-        let lost = free.saturating_sub(d1.memory_info()?.free);
-        assert!(lost < SLACK_BYTES, "{lost} bytes of the device");
-        let grown = resident_pages().saturating_sub(pages) * PAGE;
-        assert!(grown < SLACK_BYTES, "{grown} bytes of the host");
+        let most = InUse { device: 1 << 20, host: 1 << 20, files: 8 };
+        let many = if cfg!(miri) { 10 } else { 900 };
+        assert_flat(&[d1.context()?], &most, || rounds(many))?;
 
         let stream = d1.create_stream()?;
         let mut buffer = stream.alloc::<u32>(3)?;

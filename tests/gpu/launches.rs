@@ -1,15 +1,15 @@
 //! Launches: shapes, arguments, limits.
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, Graph, LaunchError, ModuleError, PinnedBuffer, Result,
+    Context, ContextFlags, Device, Error, LaunchError, ModuleError, PinnedBuffer, Result,
 };
-use support::{gpu_test, kernels, refusal, report};
+use support::{gpu_test, kernels, report};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
 }
 
-fn is_limit(result: Result<()>, expected: &str) {
+pub(crate) fn is_limit(result: Result<()>, expected: &str) {
     match result {
         Err(Error::Launch(why)) if matches!(*why, LaunchError::Limit { what, .. } if what == expected) =>
             {}
@@ -37,23 +37,6 @@ gpu_test! {
         let mut back = vec![0.0; n as usize];
         stream.download(&ys, &mut back)?;
         assert!(back.iter().zip(&x).all(|(y, x)| *y == 1.0 + 4.0 * x));
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1;
-    fn m_rows_and_columns_have_a_thread_each() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
-        let increment = kernels::get(&context, "increment")?;
-        for (width, height, threads) in [(1, 1, 256), (32, 8, 256), (8, 33, 1280), (33, 8, 512)] {
-            let mut count = stream.alloc_zeroed::<u32>(1)?;
-            let mut launch = stream.kernel(&increment).elements_2d(width, height).arg(&mut count);
-            // SAFETY: `increment(u32 *x)` counts in one element.
-            unsafe { launch.launch() }?;
-            assert_eq!(stream.download_vec(&count)?, [threads], "{height} rows of {width}");
-        }
         Ok(())
     }
 }
@@ -195,47 +178,6 @@ gpu_test! {
         // SAFETY: no parameter.
         is_limit(unsafe { stream.kernel(&nothing).elements(0).grid(0).launch() }, "grid.x");
         assert!(stream.query()?);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1, cuda_12_4;
-    fn m04_no_elements() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
-        let add_one = kernels::get(&context, "add_one")?;
-        let mut x = stream.alloc_zeroed::<u32>(4)?;
-        let no_element = |by: u32| stream.kernel(&add_one).elements(0).arg(by);
-        // SAFETY: refused, since an argument is missing.
-        let refused = unsafe { no_element(4).launch() };
-        assert!(
-            matches!(refused, Err(Error::Launch(ref it)) if matches!(**it, LaunchError::ArgumentCount { .. })),
-            "{refused:?}"
-        );
-        for (width, height) in [(0, 4), (4, 0), (0, 0)] {
-            let launch = stream.kernel(&add_one).elements_2d(width, height);
-            // SAFETY: no thread runs.
-            unsafe { launch.arg(&mut x).arg(4u32).launch() }?;
-        }
-        let graph = Graph::capture(&context, |stream| {
-            let mut launch = stream.kernel(&add_one).elements(0).block(32).arg(&mut x).arg(4u32);
-            // SAFETY: no thread runs.
-            unsafe { launch.launch() }?;
-            stream.fill(&mut x, 7)
-        })?;
-        let nodes = graph.nodes()?;
-        assert_eq!(nodes.len(), 1, "{nodes:?}");
-        let mut exec = graph.instantiate()?;
-        let mut empty = stream.kernel(&add_one).elements(0).arg(&mut x).arg(4u32);
-        // SAFETY: refused.
-        let refused = unsafe { exec.set_kernel(nodes[0].id(), &mut empty) };
-        assert_eq!(refusal(refused), "a launch for no elements is no operation");
-        assert_eq!(stream.download_vec(&x)?, [0; 4]);
-        // A grid that is given afterwards counts.
-        // SAFETY: 4 elements.
-        unsafe { stream.kernel(&add_one).elements(0).grid(1).arg(&mut x).arg(4u32).launch() }?;
-        assert_eq!(stream.download_vec(&x)?, [1; 4]);
         Ok(())
     }
 }

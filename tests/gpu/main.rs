@@ -15,6 +15,7 @@ mod device_waits;
 mod devices;
 mod dlpack;
 mod driver_pools;
+mod elements;
 mod errors;
 mod events;
 mod fatbins;

@@ -374,6 +374,19 @@ gpu_test! {
         let room = function.available_dynamic_shared(1, 128)?;
         assert!(room >= 40 << 10, "{room}");
         assert!(function.available_dynamic_shared(4, 128)? <= room);
+        // Nothing divides by these.
+        for refused in [
+            function.available_dynamic_shared(0, 128).map(drop),
+            function.available_dynamic_shared(1, 0).map(drop),
+            function.max_active_blocks(0, 0).map(drop),
+        ] {
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+        let stream = context.create_stream()?;
+        let mut launch = stream.kernel(&function).grid(8).block(32).cluster((2, 0));
+        for refused in [launch.max_cluster_size(), launch.max_active_clusters()] {
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
         Ok(())
     }
 }

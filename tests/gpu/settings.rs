@@ -1,5 +1,6 @@
 //! What was set on launches, builders and options can be asked.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use cuda_core::adaptors::{OnFailure, Verdict};
@@ -133,8 +134,11 @@ fn other_options_say_what_was_set() {
     assert_eq!((set.get_limit(), set.is_blocking()), (Duration::from_secs(3), true));
     let blocks =
         |it: CommunicatorOptions| (it.get_min_ctas(), it.get_max_ctas(), it.get_cga_cluster_size());
-    assert_eq!(blocks(plain), (0, 0, None));
-    assert_eq!(blocks(set.min_ctas(2).max_ctas(4).cga_cluster_size(0)), (2, 4, Some(0)));
+    assert_eq!(blocks(plain), (None, None, None));
+    assert_eq!(
+        blocks(set.min_ctas(2).max_ctas(4).cga_cluster_size(0)),
+        (NonZero::new(2), NonZero::new(4), Some(0))
+    );
 
     let plain = NvtxEvent::new("step");
     assert_eq!((plain.get_name(), plain.get_color(), plain.get_category()), ("step", None, 0));

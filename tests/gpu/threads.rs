@@ -8,8 +8,9 @@ use cuda_core::{
     Event, Guard, PerThreadStream, PinnedBuffer, PinnedSlice, PinnedSliceMut, Result, Stream,
     StreamGuard,
 };
-use support::{Driver, freed_behind_a_stall, gpu_test, pattern, stall};
+use support::{freed_behind_a_stall, gpu_test, pattern, stall};
 
+use crate::flat::{InUse, assert_flat};
 use crate::forms::{contents, every_form, same, scaled, varied};
 
 /// Runs `work` on that many threads at once and returns the first failure.
@@ -272,33 +273,38 @@ gpu_test! {
         let context = device.context()?;
         let home = device.create_stream()?;
         let threads = scaled(1_000, 400, 5);
-        let mut early = None;
-        for index in 0..threads {
-            let (context, allocator) = (context.clone(), home.clone());
-            let worker = thread::spawn(move || {
-                // Not cached: on the simulated driver work is done only when a call waits for it.
-                let mut buffer = allocator.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 16)?;
-                let stream = context.per_thread_stream()?;
-                stream.fill(&mut buffer, index as u8)?;
-                let mut back = [0; 16];
-                stream.download(buffer.slice(..16)?, &mut back)?;
-                assert_eq!(back, [index as u8; 16]);
-                // Work of the stream is pending when its thread ends; the context stays current.
-                stream.fill(&mut buffer, 0xAB)?;
-                context.set_current()?;
-                Ok::<_, Error>(buffer)
-            });
-            let buffer = worker.join().expect("no panic in the thread or its destructors")?;
-            if index % 100 == 0 {
-                same(&contents(&home, &buffer)?, &vec![0xAB; 1 << 16], "after its thread");
+        let rounds = |count: usize| -> Result<()> {
+            for index in 0..count {
+                let (context, allocator) = (context.clone(), home.clone());
+                let worker = thread::spawn(move || {
+                    // Not cached: on the simulated driver work is done only when a call waits for it.
+                    let mut buffer = allocator.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 16)?;
+                    let stream = context.per_thread_stream()?;
+                    stream.fill(&mut buffer, index as u8)?;
+                    let mut back = [0; 16];
+                    stream.download(buffer.slice(..16)?, &mut back)?;
+                    assert_eq!(back, [index as u8; 16]);
+                    // Work of the stream is pending when its thread ends; the context stays current.
+                    stream.fill(&mut buffer, 0xAB)?;
+                    context.set_current()?;
+                    Ok::<_, Error>(buffer)
+                });
+                let buffer = worker.join().expect("no panic in the thread or its destructors")?;
+                if index % 100 == 0 {
+                    same(&contents(&home, &buffer)?, &vec![0xAB; 1 << 16], "after its thread");
+                }
             }
-            if index == threads / 10 {
-                early = Some(usage(device)?);
-            }
-        }
-        flat(early.expect("more than a tenth of the threads"), usage(device)?);
+            Ok(())
+        };
+        rounds(threads / 10)?;
+        assert_flat(&[device.context()?], &hardly_more(), || rounds(threads - threads / 10))?;
         Ok(())
     }
+}
+
+/// What may be in use after many threads: the simulated driver records every call.
+fn hardly_more() -> InUse {
+    InUse { device: 16 << 20, host: scaled(32, 64, 64) << 20, files: 8 }
 }
 
 /// Objects that a thread may still hold when it ends.
@@ -321,62 +327,42 @@ gpu_test! {
         let pool = CachingPool::shared()?;
         let threads = scaled(1_000, 400, 6);
         let used = pool.usage(device).used;
-        let mut early = None;
-        for index in 0..threads {
-            let context = context.clone();
-            let worker = thread::spawn(move || {
-                let stream = context.create_stream()?;
-                let guard = stream.enter()?;
-                let current = context.current_stream()?;
-                let mut buffer = current.alloc_with::<u8>(&Allocator::cache(), 1 << 16)?;
-                let own = context.per_thread_stream()?;
-                own.fill(&mut buffer, index as u8)?;
-                let mut back = [0; 16];
-                current.download(buffer.slice(..16)?, &mut back)?;
-                assert_eq!(back, [index as u8; 16]);
-                // Work of both streams is pending when the thread ends.
-                own.fill(buffer.slice_mut(..1 << 10)?, 1)?;
-                current.fill(buffer.slice_mut(1 << 10..)?, 2)?;
-                let left = Left { _guard: guard, _stream: stream, _own: own, _buffer: buffer };
-                if index % 2 == 0 {
-                    LEFT.with_borrow_mut(|slot| *slot = Some(left));
+        let rounds = |count: usize| -> Result<()> {
+            for index in 0..count {
+                let context = context.clone();
+                let worker = thread::spawn(move || {
+                    let stream = context.create_stream()?;
+                    let guard = stream.enter()?;
+                    let current = context.current_stream()?;
+                    let mut buffer = current.alloc_with::<u8>(&Allocator::cache(), 1 << 16)?;
+                    let own = context.per_thread_stream()?;
+                    own.fill(&mut buffer, index as u8)?;
+                    let mut back = [0; 16];
+                    current.download(buffer.slice(..16)?, &mut back)?;
+                    assert_eq!(back, [index as u8; 16]);
+                    // Work of both streams is pending when the thread ends.
+                    own.fill(buffer.slice_mut(..1 << 10)?, 1)?;
+                    current.fill(buffer.slice_mut(1 << 10..)?, 2)?;
+                    let left = Left { _guard: guard, _stream: stream, _own: own, _buffer: buffer };
+                    if index % 2 == 0 {
+                        LEFT.with_borrow_mut(|slot| *slot = Some(left));
+                    }
+                    Ok::<_, Error>(())
+                });
+                worker.join().expect("no panic in the thread or its destructors")?;
+                if index % 16 == 0 {
+                    // On the simulated driver, work is done when a call waits for it.
+                    device.synchronize()?;
                 }
-                Ok::<_, Error>(())
-            });
-            worker.join().expect("no panic in the thread or its destructors")?;
-            if index % 16 == 0 {
-                // On the simulated driver, work is done when a call waits for it.
-                device.synchronize()?;
             }
-            if index == threads / 10 {
-                early = Some(usage(device)?);
-            }
-        }
+            Ok(())
+        };
+        rounds(threads / 10)?;
+        assert_flat(&[device.context()?], &hardly_more(), || rounds(threads - threads / 10))?;
         cuda_core::drops::flush();
         assert_eq!(pool.usage(device).used, used, "every stream cache gave its blocks back");
-        flat(early.expect("more than a tenth of the threads"), usage(device)?);
         Ok(())
     }
-}
-
-/// Asserts that memory in use has hardly grown.
-#[track_caller]
-fn flat(early: (usize, usize), late: (usize, usize)) {
-    let grown = late.0.saturating_sub(early.0);
-    assert!(grown <= 16 << 20, "the device holds {grown} bytes more");
-    let grown = late.1.saturating_sub(early.1);
-    // The simulated driver records every call.
-    let most = if Driver::selected() == Driver::Loaded { 32 } else { 64 };
-    assert!(grown <= most << 20, "the host holds {grown} bytes more");
-}
-
-/// Bytes in use on the device, and resident in this process where the system reports them.
-fn usage(device: Device) -> Result<(usize, usize)> {
-    device.synchronize()?;
-    let memory = device.memory_info()?;
-    let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok());
-    Ok((memory.total - memory.free, resident.unwrap_or(0) * 4096))
 }
 
 /// Asks the compiler whether a type has an auto trait.

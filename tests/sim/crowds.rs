@@ -112,7 +112,7 @@ fn small_blocks_of_streams_that_are_gone_share_a_segment() {
     run(Mode::Lazy, |session| {
         session.set_polls(u32::MAX);
         let pool = CachingPool::new();
-        for _ in 0..50 {
+        for _ in 0..if cfg!(miri) { 12 } else { 50 } {
             let stream = device().create_stream()?;
             let mut block = stream.alloc_with::<u8>(&pool.allocator(), 512)?;
             stream.fill(&mut block, 1)?;
@@ -127,6 +127,7 @@ fn small_blocks_of_streams_that_are_gone_share_a_segment() {
 #[test]
 fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
     const BUSY: usize = 12;
+    const OTHERS: usize = BUSY * if cfg!(miri) { 2 } else { 10 };
     run(Mode::Eager, |session| {
         let pool = CachingPool::new();
         let use_and_free = |stream: &Stream, bytes: usize| -> Result<()> {
@@ -144,7 +145,7 @@ fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
         }
         // The streams release their kept blocks with their last handles.
         drop(busy);
-        for _ in 0..10 * BUSY {
+        for _ in 0..OTHERS {
             let stream = device().create_stream()?;
             use_and_free(&stream, 1 << 20)?;
         }

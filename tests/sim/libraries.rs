@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cuda_core::{Device, Error, Library, Module, Result, jit::JitOptions};
+use cuda_core::{Context, ContextFlags, Device, Error, Library, Module, Result, jit::JitOptions};
 use cuda_sys::CUDA_ERROR_INVALID_PTX;
 use support::{kernels, simulator};
 
@@ -26,6 +26,29 @@ fn s21_the_compiler_speaks_of_a_library() -> Result<()> {
         }
         other => panic!("{other:?}"),
     }
+    session.assert_clean();
+    Ok(())
+}
+
+/// Unlike a module, a library belongs to no context; it may have the first launch of its kernels in any.
+#[test]
+fn a_library_keeps_no_context_that_it_was_launched_in() -> Result<()> {
+    let session = simulator();
+    let library = Library::from_ptx(SMALL)?;
+    let kernel = library.kernel("nothing")?;
+    for _ in 0..3 {
+        let context = Context::new(Device::get(0)?, ContextFlags::default())?;
+        for _ in 0..2 {
+            let stream = context.create_stream()?;
+            // SAFETY: the kernel has no parameter and touches nothing.
+            unsafe { stream.kernel(&kernel).block(1).launch() }?;
+            stream.synchronize()?;
+        }
+        context.synchronize()?;
+        cuda_core::drops::flush();
+        context.close()?;
+    }
+    drop((kernel, library));
     session.assert_clean();
     Ok(())
 }

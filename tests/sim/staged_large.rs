@@ -13,6 +13,8 @@ use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UN
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use support::pattern;
+#[cfg(all(target_os = "linux", not(miri)))]
+use support::threads_named;
 
 /// The smallest size of a chunk.
 pub(crate) const CHUNK: usize = 4 << 10;
@@ -315,16 +317,9 @@ fn settings_that_cannot_be_are_refused() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[track_caller]
 fn expect_workers(count: usize) {
-    let found = || (0..100_000).map(|_| workers()).find(|found| *found == count);
-    assert_eq!(found(), Some(count), "there are {}", workers());
-}
-
-#[cfg(all(target_os = "linux", not(miri)))]
-fn workers() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
-    let names =
-        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("cuda-core worke")).count()
+    let workers = || threads_named("cuda-core worke").expect("Linux reports them");
+    let found = (0..100_000).map(|_| workers()).find(|found| *found == count);
+    assert_eq!(found, Some(count), "there are {}", workers());
 }
 
 #[test]
@@ -339,7 +334,7 @@ fn threads_are_started_once_and_not_for_small_copies() {
             stream.upload(&back[..len], buffer.slice_mut(..len)?)?;
             stream.download(buffer.slice(..len)?, &mut back[..len])?;
         }
-        assert_eq!(workers(), 0);
+        expect_workers(0);
         for _ in 0..5 {
             stream.upload(&back, &mut buffer)?;
             stream.download(&buffer, &mut back)?;

@@ -12,25 +12,7 @@ use std::time::Duration;
 use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_UNKNOWN};
-use support::{Alarm, block_on, kernels};
-
-/// Number of threads of this process, where the system reports it.
-fn threads() -> Option<usize> {
-    threads_named("")
-}
-
-/// Those with a name that begins so. Other tests wait on threads of their own, which come and go.
-fn threads_named(start: &str) -> Option<usize> {
-    // Miri has no /proc.
-    if cfg!(miri) {
-        return None;
-    }
-    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
-    let name = |task: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
-    };
-    Some(tasks.filter_map(name).filter(|name| name.starts_with(start)).count())
-}
+use support::{Alarm, block_on, kernels, threads_named};
 
 /// Streams that all wait for the signal.
 fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
@@ -46,10 +28,10 @@ fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
 
 #[test]
 fn many_awaited_streams_have_few_threads() -> Result<()> {
-    let many = if cfg!(miri) { 40 } else { 2000 };
+    let many = if cfg!(miri) { 20 } else { 2000 };
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
-    let before = threads();
+    let before = threads_named("cuda-core");
     let alarm = Alarm::new();
     let device = Device::get(0)?;
     let streams: Vec<_> = (0..many).map(|_| device.create_stream()).collect::<Result<_>>()?;
@@ -72,7 +54,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
         free.fill(&mut buffer, round)?;
         block_on(free.ready())?;
     }
-    if let (Some(before), Some(now)) = (before, threads()) {
+    if let (Some(before), Some(now)) = (before, threads_named("cuda-core")) {
         assert!(now < before + 40, "{now} threads, {before} before");
     }
     assert_eq!(alarm.wakes(), 0);
@@ -102,11 +84,11 @@ fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     graph.instantiate()?.launch(&streams[0])?;
     let (kept, gone) = mpsc::channel::<()>();
     let next = Graph::capture(&context, |stream| stream.launch_host_func_each(move || _ = &kept))?;
-    let before = threads();
+    let before = threads_named("cuda-core");
     drop((graph, buffers));
     context.create_stream()?.launch_host_func(move || drop(next))?;
     let _ = gone.recv(); // its drop was deferred behind those of the buffers
-    if let (Some(before), Some(now)) = (before, threads()) {
+    if let (Some(before), Some(now)) = (before, threads_named("cuda-core")) {
         assert!(now < before + 40, "{now} threads, {before} before");
     }
     signal.set(1);

@@ -14,7 +14,7 @@ use cuda_core::{
     pinned::{RegisterFlags, StableHost},
 };
 use cuda_sim::{Config, Session};
-use support::{gpu_test, pattern};
+use support::{Watchdog, gpu_test, pattern};
 
 use support::child;
 
@@ -324,10 +324,7 @@ gpu_test! {
 /// The simulated driver in a process of the test's own, which a watchdog ends if it hangs.
 pub(crate) fn simulated() -> &'static Session {
     cuda_sim::install(Config::from_env()).expect("a process without a driver");
-    std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_secs(30));
-        std::process::abort();
-    });
+    std::mem::forget(Watchdog::start("the process"));
     Box::leak(Box::new(Session::begin()))
 }
 
@@ -408,7 +405,7 @@ impl Drop for Outlasts {
             std::thread::yield_now();
         }
         // Not a wait: the length of the drop. The exit waits for a second.
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(10));
         OUTLASTED.store(true, Ordering::Release);
     }
 }

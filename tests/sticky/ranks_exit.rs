@@ -26,7 +26,7 @@ unsafe extern "C" fn slow_abort(raw: *mut c_void) -> c_int {
         std::thread::yield_now();
     }
     // Not a wait: the length of the call. The exit waits for a second.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(10));
     // SAFETY: the simulated function of that name.
     let abort: Abort = unsafe { std::mem::transmute(cuda_sim::symbol(c"ncclCommAbort")) };
     // SAFETY: the caller's communicator.
@@ -76,7 +76,7 @@ unsafe extern "C" fn slow_deregister(raw: *mut c_void, handle: *mut c_void) -> c
         std::thread::yield_now();
     }
     // Not a wait: the length of the call.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(10));
     let function = cuda_sim::symbol(c"ncclCommDeregister");
     // SAFETY: the simulated function of that name.
     let deregister: Deregister = unsafe { std::mem::transmute(function) };
@@ -136,7 +136,7 @@ unsafe extern "C" fn checked_abort(raw: *mut c_void) -> c_int {
 extern "C" fn destructors_of_nccl() {
     GONE.store(true, Ordering::Release);
     // Not a wait: how long they take.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(10));
 }
 
 /// The launch keeps the communicator until it ends, which is during the exit.

@@ -33,8 +33,9 @@ gpu_test! {
             return Ok(());
         }
         let stream = Device::get(0)?.create_stream()?;
-        stall(stream.as_raw()).release_after(Duration::from_millis(50));
+        let stalled = stall(stream.as_raw());
         let Waiting { polled, new, flight } = wait_for(&stream)?;
+        stalled.release_after(Duration::from_millis(50));
         // A thread of the library waits for the copy before it drops the owner, as for the future.
         drop(flight);
         std::mem::forget((polled, new));

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 /// Seconds after which a child that hangs is killed.
-const PATIENCE: u32 = 10;
+const PATIENCE: u32 = 60;
 
 /// Runs `child` in a fork of this process; its answer is the exit code, 0 for success.
 ///

@@ -28,6 +28,7 @@ mod run;
 pub mod sample;
 mod stall;
 mod sweep;
+mod threads;
 mod watchdog;
 
 pub use block_on::{Alarm, block_on};
@@ -44,3 +45,5 @@ pub use report::report;
 pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};
 pub use sweep::fails_a_call;
+pub use threads::threads_named;
+pub use watchdog::Watchdog;

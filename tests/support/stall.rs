@@ -10,8 +10,10 @@ use cuda_sys::{CUstream, cuLaunchHostFunc};
 use crate::driver::check;
 use crate::sweep;
 
-/// How long a stall lasts at most while driver calls are made to fail.
+/// How long a stall lasts at most once a driver call was made to fail.
 pub(crate) const LONGEST: Duration = Duration::from_millis(30);
+
+const STEP: Duration = Duration::from_millis(1);
 
 /// A stalled stream; dropping this value lets the stream go on, on every way out of a test.
 ///
@@ -36,15 +38,20 @@ impl Gate {
     }
 
     fn pass(&self) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if sweep::fails_a_call() {
-            // Where a failed call prevents ordering on the device, the library waits on the host,
-            // possibly on the very thread that would open the gate.
-            let waited = self.opened.wait_timeout_while(open, LONGEST, |open| !*open);
-            return drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sweep::fails_a_call() {
+            return drop(self.opened.wait_while(open, |open| !*open));
         }
-        let waited = self.opened.wait_while(open, |open| !*open);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        // Once a failed call has prevented ordering on the device, the library waits on the host, possibly on the
+        // very thread that would open the gate.
+        let mut left = LONGEST;
+        while !*open && !left.is_zero() {
+            let waited = self.opened.wait_timeout(open, STEP);
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if cuda_sim::fault_fired() {
+                left = left.saturating_sub(STEP);
+            }
+        }
     }
 }
 

@@ -22,9 +22,9 @@ pub(crate) struct Args {
     /// Only this header; 13 is the newest.
     #[arg(long, value_name = "RELEASE", value_parser = RELEASES.map(|it| it.name))]
     only: Vec<String>,
-    /// Leaves out the examples and the documentation's tests, which no header changes as a rule.
+    /// Leaves out unit tests, examples and the documentation's tests, which no header changes as a rule.
     #[arg(long)]
-    no_docs: bool,
+    brief: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
     }
     for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
-        let kinds = if args.no_docs { "--lib --tests" } else { "" };
+        let kinds = if args.brief { "--test *" } else { "" };
         let include = fetch::include(&root, release);
         // The oldest beside the oldest.
         let nccl = nccl.as_ref().ok().map(|all| &*all[usize::from(release.name != FLOOR.name)]);
@@ -71,8 +71,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     println!(
         "undeclared = bundled functions that are newer than this header, or that it has dropped"
     );
-    if args.no_docs {
-        println!("not run: examples and the documentation's tests: cargo xtask headers");
+    if args.brief {
+        println!("not run: unit tests, examples, the documentation's tests: cargo xtask headers");
     }
     for note in notes {
         println!("{note}");

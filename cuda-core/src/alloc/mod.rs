@@ -46,6 +46,7 @@ pub(crate) use plain::{owned, owned_storage};
 /// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can access: at least
 /// `bytes` bytes, aligned to 256. Until it is given back, any work enqueued on the stream may use it, and
 /// nothing else does, not even work that other streams had before.
+/// [`is_in_the_context`](Self::is_in_the_context) says truly which of the two the memory is.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, DeviceAllocator, Result, Stream, with_allocator};

@@ -76,7 +76,7 @@ impl Context {
     ///
     /// For devices without memory pools, and for memory that other processes are to open
     /// ([`DeviceBuffer::ipc_handle`]). Otherwise use [`Stream::alloc`](crate::Stream::alloc):
-    /// allocating here takes a hundred times as long, and freeing waits for the whole device.
+    /// allocating here takes much longer, and freeing waits for the whole device.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before any driver call; [`Error::OutOfMemory`].

@@ -47,12 +47,12 @@ pub struct SmResource {
     // INVARIANT: as the driver filled it in, of the kind CU_DEV_RESOURCE_TYPE_SM.
     raw: CUdevResource,
     device: Device,
-    /// The context whose multiprocessors they are: what the description refers to may be that context's.
+    /// Keeps the context whose multiprocessors they are: what the description refers to may be that context's.
     _of: Option<Context>,
 }
 
 // SAFETY: a description that the driver copies; its pointers refer to other descriptions of the
-// driver's and are not dereferenced here.
+// driver's and are not dereferenced here. Contexts are `Send` and `Sync`.
 unsafe impl Send for SmResource {}
 // SAFETY: a shared reference can only copy the description.
 unsafe impl Sync for SmResource {}
@@ -120,7 +120,8 @@ impl SmResource {
         let mut found = groups.min(self.count());
         let mut raw = vec![CUdevResource::default(); found as usize];
         let mut remaining = CUdevResource::default();
-        // SAFETY: room for `found` groups and one remainder; the input is the driver's own.
+        // SAFETY: room for `found` groups and one remainder; the input is the driver's own, and the
+        // context that it is from, if any, is kept.
         check("cuDevSmResourceSplitByCount", unsafe {
             cu::cuDevSmResourceSplitByCount(
                 raw.as_mut_ptr(),

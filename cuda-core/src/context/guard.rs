@@ -17,8 +17,8 @@ use crate::util::debug_by;
 /// context of the same device is another context. Two driver calls if the context is current
 /// already, four otherwise, five if nothing was.
 ///
-/// Guards that are dropped out of order restore what each of them saw; the last one dropped
-/// decides. A forgotten guard leaves its context current, which stays alive.
+/// Guards that are dropped out of order restore what each of them saw: the context that the last
+/// one restores stays current. A forgotten guard leaves its context current, which stays alive.
 ///
 /// A context that the guard saved stays alive, too, if this crate knows it. A context of another
 /// library that was never passed to [`Context::from_raw`] is a bare handle: if its owner destroys
@@ -36,7 +36,7 @@ use crate::util::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
-/// A guard belongs to its thread and stands for one entry:
+/// A guard belongs to its thread, and cannot be cloned:
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}

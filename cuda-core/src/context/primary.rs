@@ -257,7 +257,8 @@ impl Device {
     /// # Safety
     /// Nothing of the context is left in this process, by whatever code it was created: no stream,
     /// event, buffer, module or other object of this crate, the runtime API's or another library's,
-    /// no green context of the device; no memory that a caching pool keeps
+    /// no green context of the device, and no [`Library`](crate::Library) of which a kernel was launched or looked up in
+    /// it; no memory that a caching pool keeps
     /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
     /// including what is kept for copies of borrowed slices and for captures
     /// ([`staging::trim`](crate::staging::trim)) and for pinned buffers

@@ -13,8 +13,8 @@ use crate::util::{debug_by, library};
 
 /// # Profiling
 impl Context {
-    /// Starts what profilers record of the context, if they were started with recording off:
-    /// `cuProfilerStart`. Does nothing without a profiler.
+    /// Starts profiling of the context, by a profiler that was started with recording off, as by
+    /// `nsys profile --capture-range=cudaProfilerApi`: `cuProfilerStart`. Does nothing without a profiler.
     ///
     /// # Errors
     /// The driver's.

@@ -13,8 +13,8 @@ impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device: `cuMemcpyHtoDAsync_v2`.
     ///
     /// **Pinned memory** is copied asynchronously. **A borrowed slice** is first staged in pinned
-    /// memory, and the method returns as soon as that is done: the slice may be changed at once,
-    /// and nothing waits for the device.
+    /// memory, and the method returns as soon as that is done: the slice may be changed at once.
+    /// Except in the cases below, nothing waits for the device.
     ///
     /// A small slice costs one `memcpy` more. A large one goes through at most eight
     /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for

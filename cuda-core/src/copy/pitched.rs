@@ -105,7 +105,7 @@ impl<T: Pod> PitchedBuffer<T> {
     /// A view of all rows.
     ///
     /// # Errors
-    /// None for a buffer of this crate's.
+    /// None: this crate made the buffer.
     pub fn pitched(&self) -> Result<Pitched<'_, T, DeviceMemory>> {
         Pitched::over(self.as_bytes(), self.shape())
     }
@@ -113,7 +113,7 @@ impl<T: Pod> PitchedBuffer<T> {
     /// An exclusive view of all rows.
     ///
     /// # Errors
-    /// None for a buffer of this crate's.
+    /// None: this crate made the buffer.
     pub fn pitched_mut(&mut self) -> Result<PitchedMut<'_, T, DeviceMemory>> {
         let shape = self.shape();
         PitchedMut::over(self.as_bytes_mut(), shape)

@@ -15,7 +15,7 @@ impl Device {
     /// The device with this ordinal, 0 to [`Device::count`] − 1.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`], [`Error::NoDriver`].
+    /// [`Error::NoSuchDevice`]; [`Error::NoDriver`]; the driver's `NO_DEVICE` where there is a driver, but no device.
     ///
     /// ```no_run
     /// let device = cuda_core::Device::get(0)?;

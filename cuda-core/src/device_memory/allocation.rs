@@ -217,7 +217,8 @@ impl Stream {
     ///
     /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
     /// of a [scope](crate::with_allocator); the driver's own pool takes one call,
-    /// `cuMemAllocAsync`. No allocator is asked if `len` is zero.
+    /// `cuMemAllocAsync`. No allocator is asked if `len` is zero. Where the device has too little memory left, the
+    /// caching pool waits for work that uses blocks that were freed, before it gives up.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and

@@ -91,8 +91,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// not aligned for `T`. The owner is then dropped.
     ///
     /// # Safety
-    /// `address` is the first of `len * size_of::<T>()` bytes that `context` can access, and that
-    /// stay allocated until `owner` is dropped. Nothing but the buffer uses them meanwhile, work
+    /// `address` is the first of `len * size_of::<T>()` bytes of memory of the device of `context`, which `context` can
+    /// access, and that stay allocated until `owner` is dropped. Nothing but the buffer uses them meanwhile, work
     /// already enqueued included, unless [`note_use`](crate::Buffer::note_use) says so.
     ///
     /// ```no_run

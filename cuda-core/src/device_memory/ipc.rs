@@ -88,7 +88,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// elements; the driver's.
     ///
     /// # Safety
-    /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, and the process
+    /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, for memory of the device of `context`,
+    /// and the process
     /// that created it keeps the memory allocated for as long as the buffer lives. Buffers know
     /// nothing of other processes: the caller orders the work of both, by an
     /// [`Event`](crate::Event) that both have, for instance. A second buffer of the same memory in

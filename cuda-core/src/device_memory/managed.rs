@@ -268,8 +268,7 @@ impl<T: Pod> ManagedBuffer<T> {
         driver::ensure()?;
         self.storage.ensure()?;
         let block = self.storage.block();
-        block.ledger.require_not_captured(&block.whole(), access, op)?;
-        block.ledger.conflicts(&block.whole(), access, None).wait_host()?;
+        block.ledger.conflicts_with_host(&block.whole(), access, op)?.wait_host()?;
         if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed
             // memory.

@@ -48,6 +48,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// [`Error::code`] returns the code of each, and [`name`](cuda_sys::CUresult::name) the code's name. This crate
 /// keeps no "last error". [`Error::check`] makes one of a raw call's result.
 ///
+/// The section `# Errors` of a function lists what is particular to it. Besides, any call may return:
+///
+/// * [`Error::NoDriver`], [`Error::DriverTooOld`], and [`Error::Driver`] of initialising the driver;
+/// * [`Error::InCallback`] in a host function, [`Error::Forked`] in a fork's child, [`Error::Exiting`] while the process
+///   exits;
+/// * [`Error::GivenUp`] for an object that was released, or whose state a failed call has left unknown;
+/// * for work on a stream, and waits for it: [`Error::Capturing`] while other code captures the stream,
+///   [`Error::NotCapturable`] on a stream of a capture of this crate for what a graph cannot hold, and the errors of
+///   earlier asynchronous work.
+///
 /// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
 /// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence says all, with that of
 /// an inner error; only one of [`Error::other`] has a [source](std::error::Error::source), which is that of
@@ -79,15 +89,15 @@ pub enum Error {
         code: CUresult,
     },
 
-    /// An argument has no meaning for the operation, as the reason says; nothing was done. This crate
+    /// An argument is invalid for the operation: the reason says why. Nothing was done. This crate
     /// checks arguments before it calls the driver; where only the driver can tell, as for a PCI address
     /// that no device has, its refusal becomes this error.
     Invalid(Box<Invalid>),
 
-    /// The host has not enough memory for a pinned buffer or a vector.
+    /// The host does not have enough memory for a pinned buffer or a vector.
     OutOfHostMemory(Box<OutOfHostMemory>),
 
-    /// The device has not enough memory.
+    /// The device does not have enough memory.
     OutOfMemory(Box<OutOfMemory>),
 
     /// A caching pool has no memory left, and can get no more, either from the device or within its

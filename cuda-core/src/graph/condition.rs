@@ -173,7 +173,7 @@ impl Condition {
     /// captured now. From CUDA 12.8 on.
     ///
     /// # Errors
-    /// Those of [`while_loop`](Self::while_loop).
+    /// [`Error::Invalid`] for no body; those of [`while_loop`](Self::while_loop).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -40,7 +40,7 @@ pub(super) struct Executables {
 struct Leaving {
     /// Never that of another one, unlike a handle.
     id: u64,
-    _raw: Owned<RawExec>,
+    raw: Owned<RawExec>,
     pending: Fences,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
     let Some(raw) = passed_on else {
         return;
     };
-    lock(&all.leaving).push(Leaving { id, _raw: raw, pending: pending.clone() });
+    lock(&all.leaving).push(Leaving { id, raw, pending: pending.clone() });
     let then = move |reached: Result<()>| match reached {
         Ok(()) => all.destroy(|one| one.id == id),
         // Launches may be pending, for which the driver waits when it destroys the executable.
@@ -82,9 +82,18 @@ impl Executables {
 
     /// Destroys some of those that are leaving, under the lock: a thread that finds none there finds none left.
     fn destroy(&self, which: impl Fn(&Leaving) -> bool) {
-        // Ends after the lock: foreign code that is dropped, or that a failure is reported to, may use the graph.
-        let _quiet = DeferForeignCode::begin();
-        lock(&self.leaving).retain(|one| !which(one));
+        // Foreign code that a failure is reported to, or that is dropped, may use the graph: after the lock.
+        let mut kept = Vec::new();
+        let quiet = DeferForeignCode::begin();
+        lock(&self.leaving).retain_mut(|one| {
+            let goes = which(one);
+            if goes {
+                kept.extend(one.raw.kept.take());
+            }
+            !goes
+        });
+        drop(quiet);
+        kept.into_iter().for_each(KeptByExec::end);
     }
 
     fn take(&self, id: u64) -> Option<Leaving> {

@@ -21,10 +21,10 @@ impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, as [`Graph::capture`] captures it, after all
     /// existing nodes: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. No executable may exist that was
     /// instantiated from the graph or updated to it. If `work` fails or panics, what it has enqueued before is
-    /// part of the graph. The graph is [given up](Error::GivenUp) if the failure was in a body of a
-    /// [`Condition`](crate::Condition), or in the allocation or the free of its
-    /// [memory](crate::Stream::alloc_in_graph), if no operation depends on a condition, and if the error of the
-    /// call that begins may be one of earlier work.
+    /// part of the graph. The graph is [given up](Error::GivenUp) in four cases: a body of a
+    /// [`Condition`](crate::Condition) failed; the allocation or the free of its
+    /// [memory](crate::Stream::alloc_in_graph) failed; no operation depends on a condition; the call that begins the
+    /// extension returned an error that may be one of earlier work.
     ///
     /// # Errors
     /// [`Error::Invalid`] while there are such executables, or while a launch of one is pending that was
@@ -96,7 +96,8 @@ impl Graph {
     /// last launch of its executables has completed.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; [`Error::InCallback`] inside a host function.
+    /// [`Error::NoDriver`]; [`Error::InCallback`] inside a host function. The graph is then still the caller's, and
+    /// the owner is dropped.
     ///
     /// # Safety
     /// The graph is live, its operations are of the context, and no other code uses or destroys it

@@ -141,7 +141,8 @@ impl<'g> GraphNode<'g> {
 
     /// The name of the kernel that a node of the graph has.
     fn name_of(&self, function: CUfunction) -> Result<String> {
-        // SAFETY: a function of a kernel node, whose module the graph keeps loaded.
+        // SAFETY: a function of a kernel node, whose module stays loaded while the graph exists: the graph keeps it,
+        // or the caller of `StreamWork::enqueue`, `note_use` or `Graph::from_raw` has promised it.
         unsafe { function::name_of(self.graph.context(), function) }
     }
 }

@@ -119,9 +119,9 @@ impl DeviceGroup {
     }
 
     /// A group of these streams, which need not be in primary contexts and may be used outside the
-    /// group, too. What a group of streams of [`Graph::capture_on`](crate::Graph::capture_on) does is captured;
-    /// its reductions would make a communicator for each such group, where operations of
-    /// [`Ranks`] that were made before serve all.
+    /// group, too. What a group of streams of [`Graph::capture_on`](crate::Graph::capture_on) does is captured.
+    /// Its reductions make a communicator for each such group: to capture reductions, make [`Ranks`] once, and use
+    /// their operations.
     ///
     /// # Errors
     /// [`Error::Invalid`] for no stream at all; [`Error::NotCapturable`] if some of them are captured and

@@ -53,7 +53,7 @@ impl DeviceGroup {
     }
 
     /// Revokes all access between the group's devices, whatever call gave it:
-    /// [`Context::disable_peer_access`] of each pair that has it, which waits for the work of both.
+    /// [`Context::disable_peer_access`] of each pair, which waits for the work of both, also where there was no access.
     ///
     /// # Errors
     /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`](crate::Error::OnDevice):

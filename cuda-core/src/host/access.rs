@@ -44,8 +44,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     fn fences(&self, op: &'static str, access: Access) -> Result<Fences> {
         let can_wait = driver::ensure_or_in_callback()?;
         self.storage().ensure()?;
-        self.ledger().require_not_captured(&self.range(), access, op)?;
-        let fences = self.ledger().conflicts(&self.range(), access, None);
+        let fences = self.ledger().conflicts_with_host(&self.range(), access, op)?;
         if can_wait || fences.is_empty() { Ok(fences) } else { Err(Error::InCallback) }
     }
 }

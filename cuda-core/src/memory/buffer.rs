@@ -192,7 +192,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Safety
     /// Between the two calls no other work uses the buffer, and the work uses it only as `access`
     /// says. On a stream that is captured, other threads enqueue nothing meanwhile;
-    /// [`Stream::work`] ensures this. It writes [`Registered`](crate::Registered) memory only if
+    /// [`Stream::work`] ensures this; and what the work uses besides stays valid as
+    /// [`StreamWork::enqueue`](crate::StreamWork::enqueue) says. It writes [`Registered`](crate::Registered) memory only if
     /// the owner is a [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run

@@ -364,9 +364,9 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok((Self::part(head), Self::part(tail)))
     }
 
-    /// [`Slice::chunks`] for an exclusive view. Each chunk can be used on a stream of its own: none waits for
-    /// another while no more than 32 are in flight. Beyond 32, the uses of one stream's chunks are merged, and
-    /// a stream may wait for another stream's chunks that lie between its own.
+    /// [`Slice::chunks`] for an exclusive view. Each chunk can be used on a stream of its own: up to 32 chunks
+    /// that are in use at once do not wait for each other. Of more, the uses of one stream's chunks are merged to one
+    /// range, and a stream may wait for another stream's chunks that lie between its own.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `len` is zero.

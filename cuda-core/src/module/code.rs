@@ -40,6 +40,8 @@ pub(crate) struct Users {
     globals: Mutex<Vec<u64>>,
     /// Work on a global could not be waited for.
     in_use_for_good: AtomicBool,
+    /// The code belongs to no context, and keeps none alive once its launches are known to have completed.
+    is_of_no_context: bool,
 }
 
 /// What was found in code, by name.
@@ -60,10 +62,22 @@ pub(super) fn find_once<V>(
 }
 
 impl Users {
+    pub(super) fn of_no_context() -> Self {
+        Self { is_of_no_context: true, ..Self::default() }
+    }
+
     /// Notes that a kernel was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        self.launches.mark_whole(stream, seq);
+        match self.is_of_no_context {
+            true => self.launches.mark_whole_apart(stream, seq),
+            false => self.launches.mark_whole(stream, seq),
+        }
+    }
+
+    /// Forgets launches that are known to have completed. No driver call.
+    pub(super) fn forget_reached(&self) {
+        self.launches.prune(&WHOLE);
     }
 
     /// Takes the global at that address; returns whether it was free.

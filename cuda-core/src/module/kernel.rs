@@ -87,10 +87,10 @@ impl<T: Pod, M: Reach> Writes<T> for SliceMut<'_, T, M> {}
 pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Result<()> {
     let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
     function.check_parameters(&sizes).map_err(|mut error| {
-        if let Error::Launch(it) = &mut error
-            && let LaunchError::ArgumentSize { index, name, .. } = &mut **it
-        {
-            *name = parameters.get(*index).map(|(name, _)| *name);
+        if let Error::Launch(it) = &mut error {
+            if let LaunchError::ArgumentSize { index, name, .. } = &mut **it {
+                *name = parameters.get(*index).map(|(name, _)| *name);
+            }
         }
         error
     })
@@ -131,7 +131,9 @@ pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Resul
 /// The type has the visibility of the declaration, is `Clone` and `Debug`, and has
 /// * `load(&Module) -> Result<Self>`, which looks the kernel up by its name, or by another one:
 ///   `fn scale(x: &mut [f32]) = "_Z5scalePf";`
-/// * `from_function(Function) -> Result<Self>`, for a kernel of a [`Library`](crate::Library),
+/// * `from_function(Function) -> Result<Self>`, for a kernel of a [`Library`](crate::Library), or one whose name is known
+///   only at run time, such as that of a template's instance
+///   ([`lowered_name`](crate::nvrtc::Ptx::lowered_name)),
 /// * `function(&self) -> &Function`,
 /// * `on(&self, &Stream, …) -> Launch`, with an argument for each parameter: a
 ///   [`Launch`](crate::Launch) to which grid, block and the rest are added.

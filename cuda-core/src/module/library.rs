@@ -12,7 +12,7 @@ use super::code::{ByName, Code, Users, find_once};
 use super::function::{FoundFunction, LISTED};
 use super::{Function, aligned, compiled, ptx_text, read_image};
 use super::{JitOptions, Outputs, global};
-use crate::context::Context;
+use crate::context::{Context, kept};
 use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
@@ -54,6 +54,16 @@ pub(crate) struct LoadedLibrary {
     pub(super) users: Users,
     kernels: ByName<FoundKernel>,
     outputs: Outputs,
+}
+
+/// Those that are loaded.
+static LIBRARIES: Mutex<Vec<Weak<Owned<LoadedLibrary>>>> = Mutex::new(Vec::new());
+
+/// See [`kept::LIBRARIES`].
+fn forget_reached() {
+    // Not under the lock: the last reference unloads a library.
+    let all: Vec<_> = lock(&LIBRARIES).iter().filter_map(Weak::upgrade).collect();
+    all.iter().for_each(|library| library.users.forget_reached());
 }
 
 impl LoadedLibrary {
@@ -218,12 +228,18 @@ impl Library {
             )
         };
         drop(relaxed);
-        Ok(Self(Arc::new(Owned::new(LoadedLibrary {
+        let library = Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
-            users: Users::default(),
+            users: Users::of_no_context(),
             kernels: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
-        }))))
+        }));
+        let _ = kept::LIBRARIES.set(forget_reached);
+        let mut all = lock(&LIBRARIES);
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&library));
+        drop(all);
+        Ok(Self(library))
     }
 
     /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise

@@ -34,7 +34,7 @@ impl Function {
     /// shared memory than the kernel's [limit](Function::set_max_dynamic_shared).
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::Invalid`] for no thread; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -47,8 +47,10 @@ impl Function {
     #[doc(alias("cuOccupancyMaxActiveBlocksPerMultiprocessor"))]
     #[doc(alias("cudaOccupancyMaxActiveBlocksPerMultiprocessor"))]
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
+        let op = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
+        Error::unless(threads > 0, op, "a block has at least one thread")?;
         let (kernel, threads, shared) = (self.as_raw(), int(threads), bytes(dynamic_shared));
-        let blocks = self.context().ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, |n| {
+        let blocks = self.context().ask(op, 0, |n| {
             // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
             // `self` is.
             unsafe { cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, kernel, threads, shared) }
@@ -61,7 +63,7 @@ impl Function {
     /// `cuOccupancyAvailableDynamicSMemPerBlock`.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::Invalid`] for no block, or no thread; the driver's.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -76,8 +78,10 @@ impl Function {
     #[doc(alias("cuOccupancyAvailableDynamicSMemPerBlock"))]
     #[doc(alias("cudaOccupancyAvailableDynamicSMemPerBlock"))]
     pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
+        let op = "cuOccupancyAvailableDynamicSMemPerBlock";
+        Error::unless(blocks > 0 && threads > 0, op, "one block and one thread are the least")?;
         let (kernel, blocks, threads) = (self.as_raw(), int(blocks), int(threads));
-        self.context().ask("cuOccupancyAvailableDynamicSMemPerBlock", 0, |bytes| {
+        self.context().ask(op, 0, |bytes| {
             // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
             // `self` is.
             unsafe { cu::cuOccupancyAvailableDynamicSMemPerBlock(bytes, kernel, blocks, threads) }

@@ -28,8 +28,7 @@ impl<K: StreamKind> Stream<K> {
     /// [by data flow](crate::Graph::capture_by_access) the work comes after what it conflicts with; it is a
     /// barrier only if it names no memory.
     ///
-    /// Naming memory orders the work; it gives it no access. How a function gets at the memory, by
-    /// addresses of its own for instance, is the caller's concern.
+    /// Naming memory only orders the work: the function has to get the addresses by itself, before, as below.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -131,7 +130,9 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
     /// after the call. Of buffers, it uses only the memory that was named, as it was named and
     /// within its bounds. It begins and ends no capture of the stream. It writes
     /// [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::pinned::StableHostMut).
+    /// [`StableHostMut`](crate::pinned::StableHostMut). On a stream that is captured, what it uses besides, such
+    /// as the code of kernels, stays valid while the graph exists, and until the last launch of each executable
+    /// of the graph has completed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -81,7 +81,7 @@ impl Communicator {
     ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split), [`shrink`](Self::shrink) and
     ///   [`grow`](Self::grow) alike, too.
     ///
-    /// A rank that is lost, or that aborts, makes the others wait; nothing worse.
+    /// If a rank is lost or aborts, the others wait: no undefined behaviour comes of it.
     ///
     /// ```no_run
     /// use cuda_core::nccl::{Communicator, UniqueId};
@@ -153,13 +153,13 @@ impl Communicator {
 
 /// # Asking
 impl Communicator {
-    /// The rank of this process's device in it: `ncclCommUserRank`. No call.
+    /// The number of this rank, as `ncclCommUserRank` returns it. NCCL is not called.
     #[doc(alias("ncclCommUserRank"))]
     pub fn rank(&self) -> usize {
         self.0.rank
     }
 
-    /// The number of ranks: `ncclCommCount`. No call.
+    /// The number of ranks, as `ncclCommCount` returns it. NCCL is not called.
     #[doc(alias("ncclCommCount"))]
     pub fn size(&self) -> usize {
         self.0.size
@@ -245,7 +245,7 @@ impl Communicator {
         let Some(pending) = PendingMark::of(&timeline.at(seq))? else {
             return look();
         };
-        let polling = Polling::begin(limit);
+        let mut polling = Polling::begin(limit);
         loop {
             let reached = pending.query()?;
             look()?;

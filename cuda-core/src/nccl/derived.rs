@@ -32,7 +32,7 @@ enum InProgress {
 /// # Making communicators from others
 impl Communicator {
     /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
-    /// by `key`, and for equal keys by rank. [`None`] as colour for a rank that is to be in none.
+    /// by `key`, and for equal keys by rank. A rank that passes [`None`] joins no new communicator.
     /// All ranks call it: `ncclCommSplit`.
     ///
     /// # Errors

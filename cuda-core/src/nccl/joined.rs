@@ -286,7 +286,7 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
     let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
     };
-    let polling = Polling::begin(limit);
+    let mut polling = Polling::begin(limit);
     loop {
         let results = all.iter().fold(InlineVec::<_, 8>::new(), |mut results, held| {
             results.push(|| held.async_result());

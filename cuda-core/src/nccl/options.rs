@@ -1,6 +1,7 @@
 //! How communicators are created.
 
 use std::ffi::c_int;
+use std::num::NonZero;
 use std::time::Duration;
 
 use super::raw::{RawConfig, UNDEF_INT};
@@ -20,10 +21,9 @@ use crate::util::setting;
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,
     pub(super) blocking: bool,
-    /// 0: NCCL chooses.
-    min_ctas: u16,
-    /// 0: NCCL chooses.
-    max_ctas: u16,
+    // Where there is none, NCCL chooses.
+    min_ctas: Option<NonZero<u16>>,
+    max_ctas: Option<NonZero<u16>>,
     cga_cluster_size: Option<u8>,
 }
 
@@ -34,18 +34,18 @@ impl CommunicatorOptions {
     /// A time limit of ten minutes.
     pub const fn new() -> Self {
         let (limit, blocking) = (Self::LIMIT, false);
-        Self { limit, blocking, min_ctas: 0, max_ctas: 0, cga_cluster_size: None }
+        Self { limit, blocking, min_ctas: None, max_ctas: None, cga_cluster_size: None }
     }
 
-    /// How long a call, or a [wait](super::Communicator::wait), may take, and for how long work goes on
-    /// whose [communicator](super::Communicator) was dropped.
+    /// How long a call, or a [wait](super::Communicator::wait), may take, and how long pending work may go
+    /// on after its [communicator](super::Communicator) was dropped.
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
     /// Lets NCCL make its calls on the calling thread, which returns when they are done. By default it
-    /// makes each on a thread of its own, which takes some 40 to 70 µs more (on H200s, for a group of two
+    /// makes each on a thread of its own, which takes some 40 to 55 µs more (on H200s, for a group of two
     /// ranks). The price: a call that waits for a rank that is lost has no limit, and
     /// [`abort`](super::Communicator::abort) waits for the call. Waits for *work* keep their limit.
     ///
@@ -61,7 +61,7 @@ impl CommunicatorOptions {
     /// NCCL takes the environment variable `NCCL_MIN_CTAS` instead, where it is set.
     #[doc(alias("minCTAs"))]
     pub const fn min_ctas(mut self, least: u16) -> Self {
-        self.min_ctas = least;
+        self.min_ctas = NonZero::new(least);
         self
     }
 
@@ -71,7 +71,7 @@ impl CommunicatorOptions {
     /// NCCL takes the environment variable `NCCL_MAX_CTAS` instead, where it is set.
     #[doc(alias("maxCTAs"))]
     pub const fn max_ctas(mut self, most: u16) -> Self {
-        self.max_ctas = most;
+        self.max_ctas = NonZero::new(most);
         self
     }
 
@@ -91,12 +91,15 @@ impl CommunicatorOptions {
     /// [`Error::Invalid`] for what NCCL would refuse.
     pub(super) fn config(self, op: &'static str) -> Result<RawConfig> {
         let Self { min_ctas: least, max_ctas: most, cga_cluster_size: cluster, .. } = self;
-        let why = || format!("at least {least} thread blocks (CTAs) and at most {most}");
-        Error::unless_with(most == 0 || least <= most, op, why)?;
-        let why =
-            || format!("clusters of {} thread blocks; NCCL has at most 8", cluster.unwrap_or(0));
-        Error::unless_with(cluster.is_none_or(|blocks| blocks <= 8), op, why)?;
-        let given = |number: u16| if number == 0 { UNDEF_INT } else { number.into() };
+        if let Some((least, most)) = least.zip(most).filter(|(least, most)| least > most) {
+            let why = format!("at least {least} thread blocks (CTAs) and at most {most}");
+            return Err(Error::invalid(op, why));
+        }
+        if let Some(blocks @ 9..) = cluster {
+            let why = format!("clusters of {blocks} thread blocks; NCCL has at most 8");
+            return Err(Error::invalid(op, why));
+        }
+        let given = |blocks: Option<NonZero<u16>>| blocks.map_or(UNDEF_INT, |it| it.get().into());
         let mut config = RawConfig::DEFAULT;
         config.blocking = self.blocking.into();
         config.cga_cluster_size = cluster.map_or(UNDEF_INT, c_int::from);
@@ -123,13 +126,13 @@ impl CommunicatorOptions {
         self.blocking
     }
 
-    /// How many [thread blocks](Self::min_ctas) an operation has at least; 0 if NCCL chooses.
-    pub const fn get_min_ctas(&self) -> u16 {
+    /// How many [thread blocks](Self::min_ctas) an operation has at least; [`None`] if NCCL chooses.
+    pub const fn get_min_ctas(&self) -> Option<NonZero<u16>> {
         self.min_ctas
     }
 
-    /// How many [thread blocks](Self::max_ctas) an operation has at most; 0 if NCCL chooses.
-    pub const fn get_max_ctas(&self) -> u16 {
+    /// How many [thread blocks](Self::max_ctas) an operation has at most; [`None`] if NCCL chooses.
+    pub const fn get_max_ctas(&self) -> Option<NonZero<u16>> {
         self.max_ctas
     }
 

@@ -1,5 +1,6 @@
 //! What surrounds calls of NCCL, and asking for their results.
 
+use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,10 +63,12 @@ impl Drop for NcclScope<'_> {
     }
 }
 
-/// Asking again and again, more and more rarely, until a limit.
+/// Asking again and again, more and more rarely, until a limit, and once after it: a thread that did not run
+/// meanwhile would not know the answer.
 pub(super) struct Polling {
     since: Instant,
     limit: Duration,
+    is_last: bool,
 }
 
 impl Polling {
@@ -80,24 +83,33 @@ impl Polling {
     }
 
     pub(super) fn begin(limit: Duration) -> Self {
-        Self { since: Instant::now(), limit }
+        Self { since: Instant::now(), limit, is_last: false }
     }
 
-    /// Waits before another question; returns whether there is time for one.
-    pub(super) fn again(&self) -> bool {
+    /// Waits before another question; returns whether there is one.
+    pub(super) fn again(&mut self) -> bool {
         let spent = self.since.elapsed();
+        if mem::replace(&mut self.is_last, spent >= self.limit) {
+            return false;
+        }
         if spent < Self::BUSY {
             thread::yield_now();
         } else {
             thread::sleep(Self::pause(spent));
         }
-        spent < self.limit
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_a_question_after_the_limit() {
+        let mut polling = Polling::begin(Duration::ZERO);
+        assert!(polling.again() && !polling.again());
+    }
 
     #[test]
     fn an_answer_is_noticed_soon() {

@@ -150,11 +150,13 @@ impl Joined {
         // to a local that outlives it.
         let code = unsafe { register(held.raw(), address, bytes, &mut handle) };
         let registered = held.finish(REGISTER, code);
-        drop(held);
-        if registered.is_err() && handle.is_null() {
-            return registered;
+        if registered.is_err() && !handle.is_null() && !held.raw().is_null() {
+            // The caller gets the memory back, of which it may unmap pages.
+            // SAFETY: as above; the registration is ended once, and nothing has used it.
+            unsafe { deregister(held.raw(), handle) };
         }
-        // A handle despite an error: the caller gets memory back that is deregistered before it is freed.
+        drop(held);
+        registered?;
         if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
             let (joined, handle, inner) = (self.clone(), Handle(handle), taken(owner));
             *owner = Box::new(RegisteredOwner {
@@ -165,7 +167,7 @@ impl Joined {
                 bytes: whole,
             });
         }
-        registered
+        Ok(())
     }
 }
 

@@ -86,7 +86,7 @@ impl<T: StreamValue> Signal<T> {
     /// device, and outlives both.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); those of [`Device::context`](crate::Device::context).
+    /// [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory); those of [`Device::context`](crate::Device::context).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -157,9 +157,9 @@ impl<K: StreamKind> Stream<K> {
     /// other streams or the host, use a [`Signal`](crate::Signal). On a stream that is captured, each launch
     /// of the graph writes it, in the order of [`Stream::write_signal`].
     ///
-    /// The memory must not be managed, nor come from a [pool of the driver's](crate::MemoryPool), as that of
-    /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one: drivers
-    /// refuse it.
+    /// The memory must not be managed, which CUDA's reference excludes, nor come from a
+    /// [pool of the driver's](crate::MemoryPool), which drivers refuse, as that of
+    /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless there is exactly one element, and for memory that is managed or of the driver's

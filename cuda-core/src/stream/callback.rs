@@ -41,7 +41,8 @@ impl<K: StreamKind> Stream<K> {
     /// the driver never calls `f`, which is then leaked.
     ///
     /// # Errors
-    /// The driver's, or [`Error::InCallback`](crate::Error::InCallback) inside a host function. `f`
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) on a captured stream, since a graph may be launched many
+    /// times: use [`Stream::launch_host_func_each`]; the driver's. `f`
     /// has then been dropped or, if the error was that of earlier work, perhaps called.
     ///
     /// ```no_run
@@ -139,7 +140,7 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let op = "cuLaunchHostFunc";
         if self.core().timeline().recording().is_none() {
-            return self.launch_host_func_with(f, touches);
+            return self.launch_host_func_with(Box::new(f), touches);
         }
         // Dropped last here, if the operation is refused.
         let function = Arc::new(SharedFunction::new(f));

@@ -98,7 +98,8 @@ impl<K: StreamKind> Stream<K> {
     /// [graphs](Event::record_each), may record.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::NotCapturable`] if this stream is captured and the event was recorded outside, or the other way round;
+    /// the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -187,7 +188,8 @@ impl<K: StreamKind> Stream<K> {
     /// recorded after that work.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::NotCapturable`] if one of the streams is captured and the other is not, or in another capture; the
+    /// driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -16,7 +16,8 @@ use crate::util::lock;
 ///
 /// Does nothing inside a host function, for which the drops may be waiting, nor on threads of this
 /// crate: in a hook that a deferred drop calls, in the `Drop` of a value that an
-/// [`InFlight`](crate::InFlight) owned, in a waker.
+/// [`InFlight`](crate::InFlight) owned, in a waker. Such code must not wait for another thread that calls this,
+/// since that waits for the code to end.
 ///
 /// ```
 /// cuda_core::drops::flush();

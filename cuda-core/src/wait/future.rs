@@ -212,8 +212,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// [`Slice::clear_for`], blocking.
     fn wait_until_clear_for(&self, access: Access) -> Result<()> {
         driver::ensure()?;
-        self.ledger().require_not_captured(&self.range(), access, "synchronize")?;
-        self.ledger().conflicts(&self.range(), access, None).wait_host()
+        self.ledger().conflicts_with_host(&self.range(), access, "synchronize")?.wait_host()
     }
 
     /// Waits for what an access to these elements would have to wait for.
@@ -222,11 +221,10 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         if let Err(error) = driver::ensure_not_gone() {
             return Ready::from_state(ReadyState::Done(Err(error)));
         }
-        if let Err(error) = self.ledger().require_not_captured(&self.range(), access, "ready") {
-            return Ready::from_state(ReadyState::New(Err(error)));
+        match self.ledger().conflicts_with_host(&self.range(), access, "ready") {
+            Ok(fences) => Ready::new(fences.marks()),
+            Err(error) => Ready::from_state(ReadyState::New(Err(error))),
         }
-        let fences = self.ledger().conflicts(&self.range(), access, None);
-        Ready::new(fences.marks())
     }
 }
 

@@ -126,6 +126,9 @@ impl Call {
         for fault in &mut self.log.faults {
             hit = hit.or(fault.observe(name, thread));
         }
+        if let Some(after) = hit.and_then(|hit| hit.ends_waits) {
+            self.log.waits_end = Some(Instant::now() + after);
+        }
         let late = match hit {
             Some(hit) if hit.instead == Instead::Nothing => return Err(self.strike(hit)),
             late => late,

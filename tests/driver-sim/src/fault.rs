@@ -1,5 +1,7 @@
 //! Faults: the N-th call of a function returns a code, with or without its effect.
 
+use std::time::Duration;
+
 use cuda_sys::CUresult;
 
 use crate::thread;
@@ -14,6 +16,7 @@ pub struct Fault {
     repeat: Repeat,
     instead: Instead,
     thread: Option<u64>,
+    ends_waits: Option<Duration>,
     pub(crate) fired: u64,
 }
 
@@ -40,6 +43,8 @@ pub(crate) struct Hit {
     pub(crate) instead: Instead,
     /// Every later call of its context returns the code too.
     pub(crate) loses_context: bool,
+    /// How long streams still wait for values in memory.
+    pub(crate) ends_waits: Option<Duration>,
 }
 
 impl Fault {
@@ -58,6 +63,7 @@ impl Fault {
             repeat: Repeat::Once,
             instead: Instead::Nothing,
             thread: None,
+            ends_waits: None,
             fired: 0,
         }
     }
@@ -108,6 +114,14 @@ impl Fault {
         self
     }
 
+    /// This time after the fault has fired, and until the session ends, streams that wait for a value in memory go
+    /// on without it: for a program that the fault ends early, so that no code may be left to write the value.
+    #[must_use]
+    pub fn ends_waits_after(mut self, time: Duration) -> Self {
+        self.ends_waits = Some(time);
+        self
+    }
+
     /// Counts one call; returns the hit if the fault fires.
     pub(crate) fn observe(&mut self, function: &str, thread: u64) -> Option<Hit> {
         let matches = self.function.as_deref().is_none_or(|name| name == function)
@@ -128,6 +142,7 @@ impl Fault {
             code: self.code,
             instead: self.instead,
             loses_context: self.repeat == Repeat::Sticky,
+            ends_waits: self.ends_waits,
         })
     }
 }

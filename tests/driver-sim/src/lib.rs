@@ -60,6 +60,12 @@ pub fn context_stack() -> Vec<usize> {
     entries.map(|entry| entry.handle).collect()
 }
 
+/// Whether any of the present faults has fired. Also for functions that the driver calls.
+#[must_use]
+pub fn fault_fired() -> bool {
+    state::lock().log.faults.iter().any(|fault| fault.fired > 0)
+}
+
 /// A handle of `bytes` of memory, as another process would export it, for `cuIpcOpenMemHandle_v2`.
 #[must_use]
 pub fn foreign_memory(bytes: usize) -> [u8; 64] {

@@ -152,10 +152,10 @@ impl Session {
         state::lock().log.faults.push(fault);
     }
 
-    /// Whether any fault has fired.
+    /// [`fault_fired`](crate::fault_fired).
     #[must_use]
     pub fn fault_fired(&self) -> bool {
-        state::lock().log.faults.iter().any(|fault| fault.fired > 0)
+        crate::fault_fired()
     }
 
     /// Removes all faults, and makes lost contexts usable again.

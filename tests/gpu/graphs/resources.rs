@@ -11,8 +11,8 @@ use cuda_sys::{
 use support::{Driver, check, gpu_test, kernels};
 
 use super::{add_one, context};
+use crate::flat::{InUse, assert_flat};
 use crate::forms::scaled;
-use crate::guards::resident_pages;
 
 gpu_test! {
     needs 1, cuda_12_0;
@@ -96,27 +96,9 @@ gpu_test! {
     }
 }
 
-/// The driver of a device may keep some memory; the simulated one counts every byte.
-fn tolerance() -> usize {
-    match Driver::selected() {
-        Driver::Simulated { .. } => 0,
-        Driver::Loaded => 64 << 20,
-    }
-}
-
-/// Elements of the memory of its own that each graph has. What one graph in ten leaked would exceed
-/// the tolerance.
+/// Elements of the memory of its own that each graph has. What one graph in ten leaked would exceed what the driver
+/// of a device may keep.
 const SCRATCH: usize = 32 << 10;
-
-/// What the process itself may take more for so many hundreds of the graphs, and for the launches, whose calls
-/// the simulated driver logs.
-fn host_tolerance(hundreds: usize) -> usize {
-    hundreds * (720 << 10) + (8 << 20)
-}
-
-/// What five thousand launches of one of them may take, of either. The process has pages from before for
-/// another thousand.
-const LAUNCHES_TOLERANCE: usize = 4 << 20;
 
 gpu_test! {
     needs 1, heavy;
@@ -138,28 +120,24 @@ gpu_test! {
             })?;
             graph.instantiate()
         };
-        // Free memory of the device, and pages of the process.
-        let state = || -> Result<(usize, usize)> {
-            context.synchronize()?;
-            drops::flush();
-            cuda_core::trim()?;
-            Ok((device.memory_info()?.free, resident_pages()))
-        };
-        // Bytes of each that are gone.
-        let gone = |(free, resident): (usize, usize)| -> Result<(usize, usize)> {
-            let now = state()?;
-            Ok((free.saturating_sub(now.0), now.1.saturating_sub(resident) * 4096))
-        };
         (0..100).try_for_each(|_| executable()?.launch(&stream))?;
-        let before = state()?;
+        let contexts = std::slice::from_ref(&context);
         let hundreds = scaled(100, 20, 1);
-        // Pools of the driver keep what a hundred of them used at once.
-        for _ in 0..hundreds {
-            (0..100).try_for_each(|_| executable()?.launch(&stream))?;
-            context.synchronize()?;
-            // Deferred drops run behind this thread: on a busy host they would hold many graphs' memory.
-            drops::flush();
-        }
+        let most = InUse {
+            // A real driver may keep some memory; the simulated one counts every byte, and logs the calls.
+            device: scaled(64 << 20, 0, 0),
+            host: hundreds * (720 << 10) + (4 << 20),
+            files: 8,
+        };
+        let rounds_of_graphs = assert_flat(contexts, &most, || {
+            (0..hundreds).try_for_each(|_| {
+                (0..100).try_for_each(|_| executable()?.launch(&stream))?;
+                context.synchronize()?;
+                // Deferred drops run behind this thread: on a busy host they would hold many graphs' memory.
+                drops::flush();
+                Ok(())
+            })
+        })?;
         let mut exec = executable()?;
         let mut thousands = |count: usize| {
             (0..count).try_for_each(|_| {
@@ -168,23 +146,12 @@ gpu_test! {
             })
         };
         thousands(1)?; // what as many at once need is kept
-        // What leaks is gone each time, unlike what the process's allocator happens to take from the system.
-        let mut rounds = Vec::new();
-        while rounds.len() < 3 && rounds.iter().all(|gone| *gone > LAUNCHES_TOLERANCE) {
-            let between = state()?;
-            thousands(5)?;
-            let (lost, grown) = gone(between)?;
-            rounds.push(lost.max(grown));
-        }
-        let least = rounds.iter().min().expect("there is a round");
-        assert!(*least <= LAUNCHES_TOLERANCE, "launches: {rounds:?} bytes are gone");
+        let most = InUse { device: 4 << 20, host: 4 << 20, files: 8 };
+        let rounds_of_launches = assert_flat(contexts, &most, || thousands(5))?;
         drop(exec);
-        let (lost, grown) = gone(before)?;
-        assert!(lost <= tolerance(), "{lost} bytes are gone");
-        assert!(grown <= host_tolerance(hundreds), "the process has {grown} bytes more");
-        let launches = 1000 + 5000 * rounds.len() as u32;
-        let all = 100 + 100 * hundreds as u32 + launches;
-        assert_eq!(stream.download_vec(&x)?, [all; 1000]);
+        let graphs = 100 + rounds_of_graphs * 100 * hundreds as u32;
+        let launches = 1000 + rounds_of_launches * 5000;
+        assert_eq!(stream.download_vec(&x)?, [graphs + launches; 1000]);
         Ok(())
     }
 }

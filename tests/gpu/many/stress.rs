@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cuda_core::{CachingPool, Device, DeviceGroup, PinnedBuffer, Result, Stream};
 use support::{Driver, gpu_test, report};
 
+use crate::flat;
 use crate::forms::{same, varied};
 
 const THREADS: u64 = 16;
@@ -82,7 +83,9 @@ fn in_use() -> Result<Vec<usize>> {
         CachingPool::shared()?.trim(0)?;
         cuda_core::PinnedPool::shared().trim(0)?;
     }
-    let mut all = vec![resident()];
+    // Memory of simulated devices is that of the process.
+    let resident = if Driver::selected() == Driver::Loaded { flat::of_process().0 } else { 0 };
+    let mut all = vec![resident];
     for device in Device::all()? {
         if let Some(pool) = device.memory_pool()? {
             pool.trim(0)?;
@@ -91,18 +94,6 @@ fn in_use() -> Result<Vec<usize>> {
         all.push(memory.total - memory.free);
     }
     Ok(all)
-}
-
-/// Resident bytes of the process; zero where the system does not report them, and where the
-/// simulated devices use that very memory.
-fn resident() -> usize {
-    const PAGE: usize = 4096;
-    if Driver::selected() != Driver::Loaded {
-        return 0;
-    }
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1);
-    pages.and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * PAGE
 }
 
 /// The operations of one thread, repeated.

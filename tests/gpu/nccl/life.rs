@@ -285,6 +285,7 @@ gpu_test! {
         streams[0].synchronize()?;
         streams[0].fill(&mut sums[0], 7)?;
         assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
+        streams[1].synchronize()?;
         drop(pair);
         cuda_core::drops::flush();
         expect_drop_failures(1);

@@ -116,12 +116,21 @@ fn empty_operations_cost_nothing() {
             stream.fill_bytes(&mut a, 1)?;
             stream.upload(&[], &mut a)?;
             stream.download(&a, &mut [])?;
+            stream.fill(a.as_view_mut().cast::<u8>()?, 1)?;
             stream.scope(|_| Ok(()))?;
             stream.scope(|scope| scope.download(&a, &mut []))?;
         }
+        let per_thread = context.per_thread_stream()?;
+        per_thread.upload(&[], full.slice_mut(4..)?)?;
+        per_thread.fill(full.slice_mut(3..3)?, 1)?;
+        per_thread.download(full.slice(0..0)?, &mut [])?;
         assert!(host.as_slice()?.is_empty() && host.as_mut_slice()?.is_empty());
         assert!(PinnedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
-        drop((a, b, host));
+        assert!(PinnedBuffer::<u32>::from_slice(&context, &[])?.is_empty());
+        a.synchronize()?;
+        a.close()?;
+        host.close()?;
+        drop(b);
         assert_eq!(driver.session.names_since(mark), [""; 0]);
         Ok(())
     });
@@ -131,7 +140,10 @@ fn empty_operations_cost_nothing() {
 fn refused_operations_cost_nothing() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
-        let elsewhere = Device::get(1)?.create_stream()?;
+        let legacy = context.default_stream()?;
+        let [elsewhere, third] =
+            [Device::get(1)?.create_stream()?, Device::get(2)?.create_stream()?];
+        let mut foreign = elsewhere.alloc_zeroed::<u32>(9)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         let mut buffer = stream.alloc_zeroed::<u32>(9)?;
         driver.refused(|| stream.upload(&host, &mut buffer));
@@ -142,6 +154,10 @@ fn refused_operations_cost_nothing() {
         driver.refused(|| stream.scope(|scope| scope.download(&buffer, &mut short)));
         driver.refused(|| elsewhere.fill(&mut buffer, 1));
         driver.refused(|| elsewhere.upload(&[0; 9], &mut buffer));
+        driver.refused(|| legacy.upload(&[0; 8], &mut buffer));
+        driver.refused(|| legacy.upload(&[0; 9], &mut foreign));
+        driver.refused(|| stream.copy(&buffer, foreign.slice_mut(..8)?));
+        driver.refused(|| third.copy(&buffer, &mut foreign));
         driver.refused(|| stream.alloc::<u64>(usize::MAX));
         let mut odd = stream.alloc::<u8>(7)?;
         driver.refused(|| stream.fill(odd.as_view_mut().cast::<u32>()?, 1));

@@ -391,3 +391,36 @@ fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
         Ok(())
     });
 }
+
+/// While another thread captures a body, a step has no end, and what follows would be a part of it.
+#[test]
+fn s07_a_step_that_does_not_end_makes_no_graph() {
+    clean(|_session| {
+        let context = primary();
+        let mut x = context.create_stream()?.alloc_zeroed::<u32>(64)?;
+        let graph = Graph::build(&context, |builder| {
+            let condition = builder.condition(1)?;
+            let (begun, begins) = mpsc::channel();
+            let (go_on, goes_on) = mpsc::channel();
+            thread::scope(|scope| {
+                let step = builder.add(|stream| {
+                    let stream = stream.clone();
+                    scope.spawn(move || {
+                        condition.if_then(&stream, |body| {
+                            begun.send(()).expect("the step waits");
+                            goes_on.recv().expect("the step ends");
+                            body.fill(&mut x, 1)
+                        })
+                    });
+                    begins.recv().expect("the body begins");
+                    Ok(())
+                });
+                assert!(refusal(step).contains("is being captured"));
+                go_on.send(()).expect("the body waits");
+            });
+            Ok(())
+        });
+        assert!(refusal(graph).contains("an operation is not complete"));
+        Ok(())
+    });
+}

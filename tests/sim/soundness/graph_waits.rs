@@ -1,6 +1,7 @@
 //! Calls on graphs in which the driver would wait.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use cuda_core::drops::{self, DropFailure};
@@ -263,6 +264,52 @@ fn l_a_host_function_waits_for_no_executable() {
         }
         stalled.release();
         assert_eq!(stream.download_vec(&x)?, [5; 100]);
+        Ok(())
+    });
+}
+
+/// What extends a graph when it is dropped.
+struct Extends {
+    graph: Arc<Mutex<Graph>>,
+    extended: Arc<AtomicBool>,
+}
+
+impl Drop for Extends {
+    fn drop(&mut self) {
+        let extended = self.graph.lock().expect("no panic").extend(|_stream| Ok(()));
+        self.extended.store(extended.is_ok(), Ordering::Relaxed);
+    }
+}
+
+/// The thread that finds its launches done drops what it kept, which may use the graph.
+#[test]
+fn l_what_an_executable_with_conditions_kept_may_use_its_graph() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let graph = |f: Box<dyn Fn() + Send + Sync>| {
+            let mut x = stream.alloc_zeroed::<u32>(100)?;
+            Graph::capture(&context, |stream| {
+                Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))?;
+                stream.launch_host_func_each(f)
+            })
+        };
+        let extended = Arc::new(AtomicBool::new(false));
+        let first = Arc::new(Mutex::new(graph(Box::new(|| ()))?));
+        let extends = Extends { graph: first.clone(), extended: extended.clone() };
+        let second = graph(Box::new(move || {
+            let _kept = &extends;
+        }))?;
+        let mut exec = first.lock().expect("no panic").instantiate()?;
+        exec.update(&second)?;
+        drop(second);
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(exec); // which is the last to keep the function
+        stalled.release();
+        stream.synchronize()?;
+        drops::flush();
+        assert!(extended.load(Ordering::Relaxed));
         Ok(())
     });
 }

@@ -126,25 +126,6 @@ fn s18_elements_without_a_size() {
     });
 }
 
-#[test]
-fn s18_empty_buffers_ask_the_driver_nothing() {
-    clean(|session| {
-        let stream = device().create_stream()?;
-        let context = primary();
-        let mark = session.mark();
-        let mut buffer = stream.alloc::<u32>(0)?;
-        let mut host = PinnedBuffer::<u32>::new(&context, 0)?;
-        stream.upload(&host, &mut buffer)?;
-        stream.download(&buffer, &mut host)?;
-        stream.fill(&mut buffer, 1)?;
-        stream.upload(&[], &mut buffer)?;
-        stream.download(&buffer, &mut [])?;
-        drop((buffer, host));
-        assert_eq!(session.names_since(mark), [""; 0]);
-        Ok(())
-    });
-}
-
 macro_rules! aligned {
     ($($name:ident $alignment:literal)*) => {$(
         #[derive(Clone, Copy, PartialEq, Debug)]

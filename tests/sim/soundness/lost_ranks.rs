@@ -142,7 +142,6 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
             aborted(waiting.join().expect("no panic"));
             // The stream goes on.
             synchronizing.join().expect("no panic")?;
-            assert!(!aborting.is_finished(), "the graph is there");
             drop(graph);
             aborting.join().expect("no panic")
         })?;
@@ -259,12 +258,11 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
         session.inject(
             Fault::new(CUresult(REMOTE as u32)).function("ncclCommRegister").takes_effect(),
         );
-        let refused = ranks.register(memory).map(drop).map_err(|refused| refused.value);
-        let memory = refused.expect_err("a fault was injected");
         let from = session.mark();
-        drop(memory);
+        let refused = ranks.register(memory).map(drop).map_err(|refused| refused.value);
+        let mut memory = refused.expect_err("a fault was injected");
         assert!(session.names_since(from).contains(&"ncclCommDeregister"));
-        Ok(())
+        memory.shrink_to(0) // NCCL must not have its pages
     });
 }
 

@@ -39,21 +39,12 @@ mod timelines;
 mod unbound;
 mod virtual_memory;
 
-use std::env;
 use std::panic::resume_unwind;
-use std::process::abort;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
 
 use cuda_core::{Context, Device, PinnedBuffer, Pod, Result};
 use cuda_sim::{Mode, Session};
-
-/// A test that takes longer is hanging: 30 seconds, or `CUDA_TESTS_WATCHDOG` of them.
-fn limit() -> Duration {
-    let seconds = env::var("CUDA_TESTS_WATCHDOG").ok();
-    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(30))
-}
+use support::Watchdog;
 
 /// Runs `body` on a thread of its own, with no current context, then asserts that the driver saw no
 /// misuse, that nothing is left and that no `Drop` failed.
@@ -83,28 +74,11 @@ fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
 }
 
 /// Runs `body` on another thread and ends the process if it does not return: a thread that waits in
-/// the driver cannot be stopped. Miri, whose clock is virtual, finds deadlocks by itself.
+/// the driver cannot be stopped.
 fn within(body: impl FnOnce() + Send) {
-    let limit = limit();
-    let (done, ended) = mpsc::channel::<()>();
-    let name = thread::current().name().unwrap_or_default().to_owned();
-    thread::scope(|scope| {
-        if !cfg!(miri) {
-            let name = name.clone();
-            scope.spawn(move || {
-                if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                    let message = format!("\n{name}: not done after {limit:?}\n");
-                    let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
-                    abort();
-                }
-            });
-        }
-        let result = scope.spawn(body).join();
-        drop(done);
-        if let Err(panic) = result {
-            resume_unwind(panic);
-        }
-    });
+    let _watchdog = Watchdog::start(thread::current().name().unwrap_or_default());
+    let ended = thread::scope(|scope| scope.spawn(body).join());
+    ended.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 fn device() -> Device {

@@ -28,11 +28,11 @@ macro_rules! steps {
 pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": |_| print_all(&tidy::check(&workspace::root()?)?), beside: false, "rules about files";
     "package": package, beside: true,
-        "`cargo package`, and three other ways of using the crates; with --full, all";
-    "lints": lints, beside: true, "format, and clippy with and without default features";
+        "`cargo package`, and two other ways of using the crates; with --full, all";
+    "lints": lints, beside: true, "format, and clippy with and without default features; in turn, of the bench of cudarc too";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
-    "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages";
+    "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages; in turn, of private items too";
     "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
     "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
         "the checked-in bindings are what the recipe makes";
@@ -47,14 +47,14 @@ pub(crate) static STEPS: [Step; 9] = steps! {
 const EVERY_TIME: &str = "package";
 
 /// How many of the other rows a sampled run has.
-const ROWS: usize = 3;
+const ROWS: usize = 2;
 
 fn headers(depth: Depth) -> anyhow::Result<Outcome> {
     if depth == Depth::Full {
         return run_task(&["headers"]);
     }
     println!("not in this sample: the other headers: cargo xtask ci --full --step headers");
-    run_task(&["headers", "--no-docs", "--only=11.8", "--only=13"])
+    run_task(&["headers", "--brief", "--only=11.8", "--only=13"])
 }
 
 fn package(depth: Depth) -> anyhow::Result<Outcome> {
@@ -105,26 +105,36 @@ fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(complaints.is_empty()))
 }
 
-fn lints(_: Depth) -> anyhow::Result<Outcome> {
+/// Of so many runs in a row, one looks at the program that measures cudarc, which builds that first.
+const OF_PEERS: usize = 4;
+
+fn lints(depth: Depth) -> anyhow::Result<Outcome> {
     for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         let help = format!("rustup component add {component}");
         require(cargo(&format!("{subcommand} --version")), help)?;
     }
     let libraries = "-p cuda-sys -p cuda-core --no-default-features";
-    commands(&mut [
+    let mut all = vec![
         cargo("fmt --all --check"),
         cargo("clippy --workspace --all-targets -- --deny warnings"),
         cargo(&format!("clippy {libraries} --all-targets -- --deny warnings")),
         peers::of_program("fmt --check")?,
-        peers::of_program("clippy --locked -- --deny warnings")?,
-    ])
+    ];
+    match depth.share(OF_PEERS) {
+        None | Some(0) => all.push(peers::of_program("clippy --locked -- --deny warnings")?),
+        Some(_) => println!("not in this sample: the program that measures cudarc"),
+    }
+    commands(&mut all)
 }
 
-fn docs(_: Depth) -> anyhow::Result<Outcome> {
-    let mut documents = [
-        cargo("doc --workspace --no-deps --document-private-items"),
-        cargo("doc --no-deps -p cuda-sys -p cuda-core"),
-    ];
+fn docs(depth: Depth) -> anyhow::Result<Outcome> {
+    let mut documents = vec![cargo("doc --no-deps -p cuda-sys -p cuda-core")];
+    match depth.share(2) {
+        None | Some(0) => {
+            documents.insert(0, cargo("doc --workspace --no-deps --document-private-items"));
+        }
+        Some(_) => println!("not in this sample: private items, other packages"),
+    }
     for document in &mut documents {
         document.env("RUSTDOCFLAGS", "--deny warnings");
     }

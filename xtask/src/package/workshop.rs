@@ -180,7 +180,7 @@ impl Workshop {
         if let Some(library) = self.simulator.get() {
             return Ok(library);
         }
-        let arguments = "build --locked --package=cuda-driver-sim-library";
+        let arguments = "build --locked --profile=quick --package=cuda-driver-sim-library";
         let built = Built::of(&mut self.cargo(&self.source(), arguments));
         let built = built.context("the simulated driver")?;
         let library = built.library("cuda_sim")?.to_owned();

@@ -8,7 +8,7 @@ use crate::workspace::git;
 /// How many driver calls of a test fail in turn in a sampled run, with each kind of failure. The time
 /// of a test's sweep grows with the square of its calls: half of the calls takes a quarter of the
 /// time. Most tests have fewer than a hundred.
-const SAMPLED_CALLS: u64 = 40;
+const SAMPLED_CALLS: u64 = 30;
 
 /// How much of the long checks runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

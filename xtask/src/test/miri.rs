@@ -35,8 +35,8 @@ const GPU_MODULES: &str = "guards contexts streams events errors harness dlpack"
 const AT_A_TIME: usize = 2;
 
 /// Seconds that one Miri process runs for, as long as no single test takes longer. Starting a
-/// process takes some ten.
-const A_PART: f64 = 60.0;
+/// process, which compiles the tests, and its first test take some thirty.
+const A_PART: f64 = 300.0;
 
 /// The tests of one Miri process.
 struct Part {

@@ -29,8 +29,8 @@ const LEFT_OUT: &str = "not run: ";
 const FURTHER_RUNS: [(&str, &str, &str); 4] = [
     ("distributed", "--threads 2 --compare", "all 2 ranks have the same weights"),
     ("distributed", "--threads 4", "all 4 ranks have the same weights"),
-    ("distributed", "--threads 4 --kill 2@9 --limit 1", "3 ranks, from step 8"),
-    ("distributed", "--threads 3 --kill 0@9 --limit 1", "2 ranks, from step 8"),
+    ("distributed", "--threads 4 --kill 2@9 --limit 2", "3 ranks, from step 8"),
+    ("distributed", "--threads 3 --kill 0@9 --limit 2", "2 ranks, from step 8"),
 ];
 
 /// Runs each example with a name that contains `filter`; examples that report that they cannot run

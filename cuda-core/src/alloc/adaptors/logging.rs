@@ -42,6 +42,9 @@ const HEADING: &str = "# cuda-core allocation log, version 1\n\
 /// writer fails, or panics, the log ends there and the allocator goes on: [`Logging::flush`]
 /// returns the error, [`Logging::lost`] the number of missing lines.
 ///
+/// The writer runs under the lock of the log, which allocations and drops of buffers take: a thread that allocates
+/// or drops a buffer must hold no lock that the writer takes.
+///
 /// ```no_run
 /// use cuda_core::Allocator;
 /// use cuda_core::adaptors::Logging;

@@ -111,7 +111,7 @@ impl<A> Tracking<A> {
     }
 
     /// [`Tracking::new`], but records the backtrace of each allocation too, whatever
-    /// `RUST_BACKTRACE` says. That takes some microseconds per allocation.
+    /// `RUST_BACKTRACE` says. Recording one takes much longer than an allocation.
     pub fn with_backtraces(inner: A) -> Self {
         Self { backtraces: true, ..Self::new(inner) }
     }

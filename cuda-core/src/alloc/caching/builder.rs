@@ -112,8 +112,8 @@ impl CachingPoolBuilder {
     /// Sets a function to call with the error that an allocation is about to fail with. If it
     /// returns `true` (it freed something), the allocation is tried again, and the function called again
     /// if that fails: as often as it returns `true`, since it may free one thing at a time. So it must
-    /// return `false` when it has freed nothing; a panic counts as that. It is not called for more than the
-    /// limit, or the device, can hold.
+    /// return `false` when it has freed nothing; a panic counts as that. It is not called for a
+    /// request that is larger than the limit, or than the memory of the device.
     ///
     /// ```no_run
     /// use cuda_core::CachingPool;

@@ -133,7 +133,8 @@ impl MemoryPool {
     /// driver only names memory of pools that were exported.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty buffer; the driver's, for memory of another pool.
+    /// [`Error::Invalid`] for an empty buffer, and for a part of a caching pool's block; the driver's, for memory of
+    /// another pool.
     #[doc(alias("cuMemPoolExportPointer", "cudaMemPoolExportPointer"))]
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;

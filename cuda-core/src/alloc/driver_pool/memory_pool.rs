@@ -360,8 +360,8 @@ impl MemoryPool {
     ///
     /// # Errors
     /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
-    /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
-    /// reach the memory.
+    /// threads keep enqueuing such work; those of [`Context::synchronize`](crate::Context::synchronize) of each context
+    /// that is waited for; the driver's `INVALID_VALUE` for a device that cannot reach the memory.
     #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;

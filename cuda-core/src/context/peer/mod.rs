@@ -138,7 +138,8 @@ impl Context {
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while both
     /// contexts have a rank of [NCCL](crate::nccl), which may give itself this access and use it, and if
-    /// other threads keep enqueuing such work. After another error of the driver's, launches count
+    /// other threads keep enqueuing such work; those of [`Context::synchronize`] of each context that is waited for.
+    /// After another error of the driver's, launches count
     /// the access as gone until it is enabled again.
     #[doc(alias("cuCtxDisablePeerAccess", "cuMemPoolSetAccess"))]
     #[doc(alias("cudaDeviceDisablePeerAccess", "cudaMemPoolSetAccess"))]

@@ -141,7 +141,8 @@ impl<T: Pod> VirtualBuffer<T> {
     /// `cuMemRelease`. Does not wait for work on the elements that stay.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for; the buffer is then unchanged. If memory
+    /// [`Error::Invalid`] while a graph uses the memory, and the driver's errors about the work waited for; the buffer
+    /// is then unchanged. If memory
     /// cannot be unmapped, the buffer is shorter nevertheless, and a later call tries again.
     ///
     /// ```no_run
@@ -198,7 +199,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// Revoking access waits for the work that uses the buffer. Launches on a device without access are refused.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the buffer's own device, which has all access;
+    /// [`Error::Invalid`] for the buffer's own device, which has all access, and while a graph uses the memory;
     /// [`Error::Unsupported`] for a device that cannot reach it; the driver's.
     ///
     /// ```no_run

@@ -10,9 +10,26 @@ const BLOCK: u32 = 256;
 const BLOCK_2D: (u32, u32) = (32, 8);
 
 /// As many blocks as elements need. A number that does not fit exceeds any device's limit, and is
-/// refused as such.
+/// refused as such; so are blocks without threads.
 fn blocks(elements: usize, threads: u32) -> u32 {
-    u32::try_from(elements.div_ceil(threads as usize)).unwrap_or(u32::MAX)
+    u32::try_from(elements.div_ceil(threads.max(1) as usize)).unwrap_or(u32::MAX)
+}
+
+impl Prepared<'_> {
+    /// Whether there are no elements to launch for: the grid, of one block, is not launched.
+    pub(super) fn is_empty(&self) -> bool {
+        self.elements.is_some_and(|elements| elements.contains(&0))
+    }
+
+    /// Sets blocks of this size, as many as the elements need, if such are given.
+    #[inline]
+    fn set_block(&mut self, threads: Dimensions) {
+        self.shape.block = threads;
+        if let Some([width, height]) = self.elements {
+            let (x, y) = (blocks(width, threads.x), blocks(height, threads.y));
+            self.shape.grid = if self.is_empty() { Dimensions::ONE } else { (x, y).into() };
+        }
+    }
 }
 
 /// # Shape and arguments
@@ -29,12 +46,13 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
         self.prepared.shape.grid = blocks.into();
-        self.prepared.is_empty = false;
+        self.prepared.elements = None;
         self
     }
 
     /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`. To be set by this or by
-    /// [`Launch::elements`]; one thread is `block(1)`.
+    /// [`Launch::elements`]; one thread is `block(1)`. With both, in either order, there are as many blocks of this
+    /// size as the elements need.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -46,14 +64,15 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
-        self.prepared.shape.block = threads.into();
+        self.prepared.set_block(threads.into());
         self
     }
 
-    /// At least as many threads as elements: blocks of 256 threads in one dimension. The kernel
-    /// must ignore threads beyond the last element. With zero elements, [`Launch::launch`] checks the
-    /// arguments, enqueues nothing and succeeds, as copies of no elements do; [`Launch::grid`] of zero
-    /// blocks is an error. [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) refuses both.
+    /// At least as many threads as elements: blocks of 256 threads in one dimension, or of the size that
+    /// [`Launch::block`] sets. The kernel must ignore threads beyond the last element. With zero elements,
+    /// [`Launch::launch`] checks the arguments, enqueues nothing and succeeds, as copies of no elements do;
+    /// [`Launch::grid`] of zero blocks is an error. [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) refuses
+    /// both.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -68,11 +87,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     #[doc(alias("for_num_elems"))]
     pub fn elements(self, elements: usize) -> Self {
-        self.covering(blocks(elements, BLOCK)).block(BLOCK)
+        self.covering([elements, 1], BLOCK.into())
     }
 
     /// At least as many threads as elements: `width` along `x`, in `height` rows along `y`, by blocks of
-    /// 32 by 8 threads. The kernel must ignore threads beyond the width or the height. Otherwise as
+    /// 32 by 8 threads, or of the size that [`Launch::block`] sets. The kernel must ignore threads beyond the width or
+    /// the height. Otherwise as
     /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` allows 524,280 rows.
     ///
     /// ```no_run
@@ -87,17 +107,19 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn elements_2d(self, width: usize, height: usize) -> Self {
-        let (x, y) = BLOCK_2D;
-        self.covering((blocks(width, x), blocks(height, y))).block(BLOCK_2D)
+        self.covering([width, height], BLOCK_2D.into())
     }
 
-    /// The grid for elements, of which there may be none.
-    fn covering(self, blocks: impl Into<Dimensions>) -> Self {
-        let blocks = blocks.into();
-        let is_empty = blocks.volume() == 0;
-        let mut launch = self.grid(if is_empty { Dimensions::ONE } else { blocks });
-        launch.prepared.is_empty = is_empty;
-        launch
+    /// The grid for elements, by blocks of this size unless another one is set.
+    #[inline]
+    fn covering(mut self, elements: [usize; 2], otherwise: Dimensions) -> Self {
+        self.prepared.elements = Some(elements);
+        // The usual size is a constant, by which the compiler divides with a shift.
+        match self.prepared.shape.block {
+            Dimensions::NONE => self.prepared.set_block(otherwise),
+            threads => self.prepared.set_block(threads),
+        }
+        self
     }
 
     /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with
@@ -186,7 +208,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn get_grid(&self) -> Dimensions {
-        if self.prepared.is_empty { Dimensions::from(0) } else { self.prepared.shape.grid }
+        if self.prepared.is_empty() { Dimensions::from(0) } else { self.prepared.shape.grid }
     }
 
     /// Threads per [block](Launch::block); 0 until they are set.

@@ -75,8 +75,8 @@ pub struct Launch<'a, K: StreamKind = AnyThread> {
 struct Prepared<'a> {
     function: LaunchedFunction<'a>,
     shape: LaunchShape,
-    /// There are no elements to launch for: the grid, of one block, is not launched.
-    is_empty: bool,
+    /// The elements, along `x` and `y`, that the grid is to cover.
+    elements: Option<[usize; 2]>,
     arguments: Arguments,
     touched: Touched<'a>,
 }
@@ -102,7 +102,7 @@ impl<'a> Prepared<'a> {
         write! {
             function: function,
             shape: LaunchShape::UNSET,
-            is_empty: false,
+            elements: None,
             arguments: Arguments::new(),
             touched: Touched::new(context),
         }
@@ -221,21 +221,23 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// limits, too.
     ///
     /// # Errors
-    /// Before any driver call: [`Error::Launch`] for a dimension that is zero or more than the
-    /// device or the kernel allows, for too much shared memory, and for arguments that differ in
-    /// number or size from the kernel's parameters, if the driver reports those (from CUDA 12.4
-    /// on); [`Error::Invalid`] for a [`Condition`](crate::Condition) on a stream that its graph is not
-    /// captured on; [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
-    /// texture, a surface or memory of another context of its device, unless that memory comes from
-    /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and
-    /// for memory of another device to which the stream's context was given no
-    /// [access](crate::Context::enable_peer_access): for memory of a pool, if no pool of that device is open to
-    /// the stream's, since the driver is not asked which pool the memory is of. Also for memory that a graph
-    /// [allocates](Stream::alloc_in_graph) on another device, and for virtual memory that the kernel may write and the
-    /// device may only read. Memory of other code is not looked at.
+    /// Before the launch:
+    /// * [`Error::Launch`] for a dimension that is zero or more than the device or the kernel allows, for too much
+    ///   shared memory, and for arguments that differ in number or size from the kernel's parameters, if the driver
+    ///   reports those (from CUDA 12.4 on);
+    /// * [`Error::Invalid`] for a [`Condition`](crate::Condition) on a stream that its graph is not captured on;
+    /// * [`Error::WrongContext`] for a kernel of another context than the stream's, and for a texture, a surface or
+    ///   memory of another context of its device, unless that memory comes from the driver's pool;
+    /// * [`Error::WrongDevice`] for a texture or a surface of another device, and for memory of another device to which
+    ///   the stream's context was given no [access](crate::Context::enable_peer_access). For memory of a pool: if no
+    ///   pool of that device is open to the stream's device, since the driver is not asked which pool the memory is of.
+    ///   Also for memory that a graph [allocates](Stream::alloc_in_graph) on another device, and for virtual memory that
+    ///   the kernel may write and the device may only read. Memory of other code is not checked.
     ///
-    /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. An error while the kernel runs is
-    /// reported by the call that waits for it.
+    /// The first launch of a function asks the driver for its limits before these checks; later ones make no call.
+    ///
+    /// What the driver refuses: [`LaunchError::Refused`] in [`Error::Launch`], with its code, such as
+    /// `COOPERATIVE_LAUNCH_TOO_LARGE`. An error while the kernel runs is reported by the call that waits for it.
     ///
     /// # Safety
     /// * The arguments match the kernel's parameters in number, order, size and meaning.
@@ -267,7 +269,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
-        if self.prepared.is_empty {
+        if self.prepared.is_empty() {
             return self.launch_nothing();
         }
         let core = self.stream.core();
@@ -347,7 +349,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         conditions_of: Option<u64>,
         call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
     ) -> Result<R> {
-        Error::unless(!self.prepared.is_empty, op, "a launch for no elements is no operation")?;
+        Error::unless(!self.prepared.is_empty(), op, "a launch for no elements is no operation")?;
         let Checked { function, config, arguments, touched } = self.check()?;
         let why =
             "a kernel that uses another device's memory: capture it, and `update` to that graph";
@@ -378,6 +380,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         call: impl FnOnce(&mut i32, CUfunction, &CUlaunchConfig) -> CUresult,
     ) -> Result<u32> {
         self.stream.core().ensure()?;
+        let none = self.get_cluster().is_some_and(|blocks| blocks.volume() == 0);
+        Error::unless(!none, op, "a cluster has at least one block")?;
         let _entered = self.stream.context().enter_briefly()?;
         let stream = self.stream.core().raw();
         // The arguments do not count, and need not be there.
@@ -394,7 +398,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// arguments.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments.
+    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -416,7 +420,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// asked before there are arguments.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments.
+    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
     #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {

@@ -60,7 +60,7 @@ pub fn compile(source: &str) -> Result<Ptx> {
 /// NVRTC's version, that of the toolkit it comes with: `nvrtcVersion`.
 ///
 /// # Errors
-/// [`Error::NoNvrtc`].
+/// [`Error::NoNvrtc`]; [`Error::Nvrtc`] if NVRTC fails.
 ///
 /// ```no_run
 /// use cuda_core::{Version, driver_version, nvrtc};
@@ -84,7 +84,7 @@ pub fn version() -> Result<Version> {
 /// Compute capabilities that NVRTC compiles for, ascending, 90 for 9.0: `nvrtcGetSupportedArchs`.
 ///
 /// # Errors
-/// [`Error::NoNvrtc`].
+/// [`Error::NoNvrtc`]; [`Error::Nvrtc`] if NVRTC fails.
 #[doc(alias("nvrtcGetSupportedArchs"))]
 pub fn supported_architectures() -> Result<Vec<u32>> {
     let api = api()?;

@@ -315,6 +315,17 @@ impl Ledger {
         self.mark(Use { range, access, stream, seq, fences });
     }
 
+    /// [`Self::mark_whole`] for an object of no context: as an entry, which [`prune`](Self::prune) removes once it is
+    /// known to be reached, and with it the reference to a context.
+    pub(crate) fn mark_whole_apart(&self, stream: &Arc<Timeline>, seq: u64) {
+        let (range, access, fences) = (&WHOLE, Access::Read, &NO_FENCES);
+        let used = Use { range, access, stream, seq, fences };
+        match self.own_entries() {
+            Ok(entries) => self.enter(entries, used),
+            Err(shared) => shared.mark(used),
+        }
+    }
+
     /// The common case of a shared borrow: the stream that read first reads the same bytes again.
     /// Needs no lock.
     ///
@@ -338,9 +349,7 @@ impl Ledger {
 
     #[cold]
     fn mark_locked(&self, used: Use<'_>) {
-        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
-        let mut spent = Spent::new();
-        let mut entries = match self.own_entries() {
+        let entries = match self.own_entries() {
             Ok(entries) => entries,
             Err(shared) => return shared.mark(used),
         };
@@ -358,9 +367,18 @@ impl Ledger {
             });
             return;
         }
-        if let Some(asked) = entries.mark(used, &mut spent) {
+        self.enter(entries, used);
+    }
+
+    fn enter(&self, mut entries: MutexGuard<'_, Entries>, used: Use<'_>) {
+        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
+        let mut spent = Spent::new();
+        let asked = entries.mark(used, &mut spent);
+        if asked.is_some() {
             self.only.store(entries.only(self.reader()), Ordering::Release);
-            drop(entries);
+        }
+        drop(entries);
+        if let Some(asked) = asked {
             thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
@@ -456,17 +474,20 @@ impl Ledger {
         self.shared.get()
     }
 
-    /// Refuses `op`, an access of the host, if it conflicts with an operation of a capture that goes on: that
-    /// runs when the graph is launched, so there is nothing to wait for.
-    pub(crate) fn require_not_captured(
+    /// What `op`, an access of the host to `range`, has to wait for.
+    ///
+    /// # Errors
+    /// [`Error::NotCapturable`] if it conflicts with an operation of a capture that goes on: that runs when the
+    /// graph is launched, so there is nothing to wait for.
+    pub(crate) fn conflicts_with_host(
         &self,
         range: &Bytes,
         access: Access,
         op: &'static str,
-    ) -> Result<(), Error> {
+    ) -> Result<Fences, Error> {
         match self.shared() {
             Some(shared) if shared.is_captured(range, access) => Err(Error::NotCapturable { op }),
-            _ => Ok(()),
+            _ => Ok(self.conflicts(range, access, None)),
         }
     }
 

@@ -104,7 +104,7 @@ struct OpenRecording {
     allocated: Vec<Allocated>,
     /// What kernels reach by access.
     reached: Vec<Reached>,
-    /// Exists until the outermost capture has ended: what [refuses](Ledger::require_not_captured) the host.
+    /// Exists until the outermost capture has ended: what [refuses](Ledger::conflicts_with_host) the host.
     open: Arc<()>,
 }
 
@@ -301,6 +301,10 @@ impl Recording {
             }
             Ok(node)
         });
+        if let (Err(_), Some(recorded)) = (&ended, &mut *self.lock()) {
+            // Another thread captures something alone, so that the step has no end: what follows would be in it.
+            recorded.uses.is_broken = true;
+        }
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
         worked.and_then(|()| ended?)
     }

@@ -51,7 +51,8 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
 /// for the others functions that return `CUDA_ERROR_NOT_SUPPORTED`.
 fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let source = workshop.source();
-    let arguments = "rustc --locked --package=cuda-driver-sim --lib --crate-type staticlib";
+    let arguments =
+        "rustc --locked --profile=quick --package=cuda-driver-sim --lib --crate-type staticlib";
     let built = Built::of(&mut workshop.cargo(&source, arguments))?;
     let archive = built.file(&format!("{DLL_PREFIX}cuda_sim.a"))?;
 

@@ -52,7 +52,7 @@ pub(super) const EVEN: Turn = (2, 0);
 pub(super) const ODD: Turn = (2, 1);
 
 /// Samples that make up all tests.
-pub(super) const SAMPLES: usize = 96;
+pub(super) const SAMPLES: usize = 192;
 
 /// What programs are called, and the arguments that select them.
 type Programs = (&'static str, &'static [&'static str], &'static str);
