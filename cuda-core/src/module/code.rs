@@ -29,6 +29,16 @@ impl Code {
             Code::Library(library) => &library.users,
         }
     }
+
+    /// Notes that a kernel was launched.
+    #[inline]
+    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
+        match self {
+            Code::Module(loaded) => loaded.users.launches.mark_whole(stream, seq),
+            // It belongs to no context, and keeps none alive once its launches are known to have completed.
+            Code::Library(library) => library.users.launches.mark_whole_apart(stream, seq),
+        }
+    }
 }
 
 /// Users of loaded code.
@@ -40,8 +50,6 @@ pub(crate) struct Users {
     globals: Mutex<Vec<u64>>,
     /// Work on a global could not be waited for.
     in_use_for_good: AtomicBool,
-    /// The code belongs to no context, and keeps none alive once its launches are known to have completed.
-    is_of_no_context: bool,
 }
 
 /// What was found in code, by name.
@@ -62,19 +70,6 @@ pub(super) fn find_once<V>(
 }
 
 impl Users {
-    pub(super) fn of_no_context() -> Self {
-        Self { is_of_no_context: true, ..Self::default() }
-    }
-
-    /// Notes that a kernel was launched.
-    #[inline]
-    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        match self.is_of_no_context {
-            true => self.launches.mark_whole_apart(stream, seq),
-            false => self.launches.mark_whole(stream, seq),
-        }
-    }
-
     /// Forgets launches that are known to have completed. No driver call.
     pub(super) fn forget_reached(&self) {
         self.launches.prune(&WHOLE);
@@ -112,7 +107,7 @@ impl Users {
 impl KeptAlive for Function {
     /// Unloading the code waits for the launch.
     fn note_last_launch(&self, mark: &Mark) -> bool {
-        self.users().launched(&mark.timeline, mark.seq);
+        self.launched(&mark.timeline, mark.seq);
         true
     }
 }

@@ -10,11 +10,12 @@ use cuda_sys::{
 };
 
 use super::Module;
-use super::code::{Code, Users};
+use super::code::Code;
 use crate::context::Context;
 use crate::error::{LOAD, Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::Handle;
+use crate::timeline::Timeline;
 use crate::util::{compare_by, debug_by, get_or_try_init};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
@@ -155,9 +156,10 @@ impl Function {
         self.found.raw.0
     }
 
+    /// Notes that it was launched.
     #[inline]
-    pub(crate) fn users(&self) -> &Users {
-        self.code.users()
+    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
+        self.code.launched(stream, seq);
     }
 
     /// The limits that launches are checked against; queried from the driver once.
@@ -361,6 +363,6 @@ impl Function {
     }
 }
 
-compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.users())) }
+compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.code.users())) }
 
 debug_by! { [] Function: |it| "Function" { name: it.name(), raw: it.as_raw() } }

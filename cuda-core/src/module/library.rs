@@ -230,7 +230,7 @@ impl Library {
         drop(relaxed);
         let library = Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
-            users: Users::of_no_context(),
+            users: Users::default(),
             kernels: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
         }));

@@ -153,10 +153,16 @@ impl Joined {
         if registered.is_err() && !handle.is_null() && !held.raw().is_null() {
             // The caller gets the memory back, of which it may unmap pages.
             // SAFETY: as above; the registration is ended once, and nothing has used it.
-            unsafe { deregister(held.raw(), handle) };
+            let code = unsafe { deregister(held.raw(), handle) };
+            if held.finish("ncclCommDeregister", code).is_ok() {
+                handle = ptr::null_mut();
+            }
         }
         drop(held);
-        registered?;
+        if registered.is_err() && handle.is_null() {
+            return registered;
+        }
+        // Also if the registration could not be ended, as during an abort: the memory is freed after that.
         if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
             let (joined, handle, inner) = (self.clone(), Handle(handle), taken(owner));
             *owner = Box::new(RegisteredOwner {
@@ -167,7 +173,7 @@ impl Joined {
                 bytes: whole,
             });
         }
-        Ok(())
+        registered
     }
 }
 

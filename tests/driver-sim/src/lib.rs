@@ -60,7 +60,7 @@ pub fn context_stack() -> Vec<usize> {
     entries.map(|entry| entry.handle).collect()
 }
 
-/// Whether any of the present faults has fired. Also for functions that the driver calls.
+/// Whether any of the present faults has fired. Functions that the driver calls may ask, too.
 #[must_use]
 pub fn fault_fired() -> bool {
     state::lock().log.faults.iter().any(|fault| fault.fired > 0)

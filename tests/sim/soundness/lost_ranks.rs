@@ -253,16 +253,26 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
     clean(|session| {
         let (contexts, _) = devices()?;
         let ranks = Ranks::init_all(&contexts)?;
-        let mut memory = VirtualBuffer::<u8>::new(&contexts[0], 2 << 20)?;
-        memory.grow_to(2 << 20)?;
-        session.inject(
-            Fault::new(CUresult(REMOTE as u32)).function("ncclCommRegister").takes_effect(),
-        );
-        let from = session.mark();
-        let refused = ranks.register(memory).map(drop).map_err(|refused| refused.value);
-        let mut memory = refused.expect_err("a fault was injected");
-        assert!(session.names_since(from).contains(&"ncclCommDeregister"));
-        memory.shrink_to(0) // NCCL must not have its pages
+        let refused = |and_then: Option<Fault>| -> Result<_> {
+            let mut memory = VirtualBuffer::<u8>::new(&contexts[0], 2 << 20)?;
+            memory.grow_to(2 << 20)?;
+            let fault = Fault::new(CUresult(REMOTE as u32)).function("ncclCommRegister");
+            session.inject(fault.takes_effect());
+            and_then.into_iter().for_each(|fault| session.inject(fault));
+            let refused = ranks.register(memory).map(drop).map_err(|refused| refused.value);
+            Ok(refused.expect_err("a fault was injected"))
+        };
+        let deregistered = || session.calls("ncclCommDeregister");
+        let mut memory = refused(None)?;
+        assert_eq!(deregistered(), 1);
+        memory.shrink_to(0)?; // NCCL must not have its pages
+        // What cannot be deregistered then is so before it is freed.
+        let fails = Fault::new(CUresult(REMOTE as u32)).function("ncclCommDeregister");
+        let memory = refused(Some(fails))?;
+        assert_eq!(deregistered(), 2);
+        drop(memory);
+        assert_eq!(deregistered(), 3);
+        Ok(())
     });
 }
 

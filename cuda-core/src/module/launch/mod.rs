@@ -300,7 +300,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             unsafe { cu::cuLaunchKernelEx(&config, raw, pointers, std::ptr::null_mut()) }
         });
         if recording.is_none() {
-            function.users().launched(core.timeline(), seq);
+            function.launched(core.timeline(), seq);
         }
         result.map_err(|error| self.refused(error))
     }
