@@ -50,7 +50,7 @@ fn example() -> shared::Result {
     if device.attribute(sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
         return Err(shared::Lacks("a device with managed memory").into());
     }
-    if !device.supports_virtual_memory()? {
+    if !device.attributes().virtual_memory_management_supported()? {
         return Err(shared::Lacks("a device with virtual memory management").into());
     }
     managed(device)?;

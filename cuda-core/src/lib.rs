@@ -42,8 +42,10 @@
 //! * **One driver call per operation** of most kinds on a created stream. Where one stream must wait for another,
 //!   an event is recorded; otherwise none is.
 //! * **Invisible to its neighbours.** After every call, failed ones included, the current context
-//!   of the thread is what it was before. [`Device::enter`] and [`Context::enter`] make one current
-//!   for a scope and then restore what was there, *none* included.
+//!   of the thread is what it was before, except after calls that exist to change it:
+//!   [`Context::set_current`], [`Device::set_current`], [`Context::push`], [`Context::pop`] and
+//!   [`Context::new_current`]. [`Device::enter`] and [`Context::enter`] make one current for a scope and then
+//!   restore what was there, *none* included.
 //! * **Starts without a driver.** The driver is loaded at the first call that needs it; without one, such
 //!   a call returns [`Error::NoDriver`].
 //! * **Tested without a GPU.** With `CUDA_SYS_LIBRARY` set to the library of `cuda-driver-sim`, a
@@ -229,7 +231,7 @@ pub use graph::{
 pub use group::{DeviceGroup, Whole, WholeMut};
 pub use host::{PinnedBuffer, PinnedMemory, PinnedPool, PinnedSlice, PinnedSliceMut, Registered};
 pub use memory::Memory;
-pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
+pub use memory::attributes::{MemoryType, PointerAttributes, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use memory::into_view::IntoView;

@@ -3,8 +3,8 @@
 mod order;
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceBuffer, Error, Result, Stream, pools::PoolLimit,
-    with_allocator,
+    Allocator, CachingPool, Device, DeviceBuffer, Error, PointerAttributes, Result, Stream,
+    pools::PoolLimit, with_allocator,
 };
 use cuda_sys::cuStreamIsCapturing;
 use support::{check, gpu_test, pattern, report};
@@ -167,7 +167,7 @@ gpu_test! {
             let stream = device.create_stream()?;
             let bytes = (index + 1) * U;
             let buffer = stream.alloc_with::<u8>(&pool.allocator(), bytes)?;
-            assert_eq!(Device::of_pointer(buffer.as_raw())?, Some(device));
+            assert_eq!(PointerAttributes::of_device(buffer.as_raw())?.device, Some(device));
             assert_eq!(pool.usage(device).used, bytes);
             buffers.push(buffer);
         }

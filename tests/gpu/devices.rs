@@ -3,12 +3,12 @@
 use std::ptr;
 
 use cuda_core::{
-    Current, Device, DeviceAttribute, DeviceAttributes, Error, P2pAttribute, Result, Uuid, Version,
-    driver_version, runtime_version,
+    Current, Device, DeviceAttribute, DeviceAttributes, Error, P2pAttribute, PointerAttributes,
+    Result, Uuid, Version, driver_version, runtime_version,
 };
 use cuda_sys::{
-    CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUresult, cuDeviceGetAttribute,
-    cuDriverGetVersion, cuMemAlloc_v2, cuMemFree_v2,
+    CUdevice_P2PAttribute, CUdevice_attribute, CUresult, cuDeviceGetAttribute, cuDriverGetVersion,
+    cuMemAlloc_v2, cuMemFree_v2,
 };
 use support::{check, context, gpu_test, refusal};
 
@@ -166,36 +166,33 @@ gpu_test! {
     }
 }
 
-/// The address of a host value, as a device pointer.
-fn host_address<T>(value: &T) -> CUdeviceptr {
-    ptr::from_ref(value).addr() as CUdeviceptr
-}
-
 gpu_test! {
     needs 2;
     fn b10_from_pointer() -> Result<()> {
+        let of = |address| PointerAttributes::of_device(address).map(|known| known.device);
+        let devices = [Device::get(0)?, Device::get(1)?];
         let mut buffers = Vec::new();
-        for ordinal in [0, 1] {
-            let stream = Device::get(ordinal)?.create_stream()?;
-            buffers.push(stream.alloc::<u8>(1000)?);
+        for device in devices {
+            buffers.push((device, device.create_stream()?.alloc::<u8>(1000)?));
+            buffers.push((device, device.context()?.alloc::<u8>(1000)?));
         }
-        for (ordinal, buffer) in (0..).zip(&buffers) {
-            let device = Device::get(ordinal)?;
-            assert_eq!(buffer.device(), device);
-            assert_eq!(Device::of_pointer(buffer.as_raw())?, Some(device));
-            assert_eq!(Device::of_pointer(buffer.as_raw() + 999)?, Some(device));
+        for (device, buffer) in &buffers {
+            assert_eq!(buffer.device(), *device);
+            assert_eq!(of(buffer.as_raw())?, Some(*device));
+            assert_eq!(of(buffer.as_raw() + 999)?, Some(*device));
             let part = buffer.slice(100..)?;
-            assert_eq!(part.device(), device);
-            assert_eq!(Device::of_pointer(part.as_raw())?, Some(device));
+            assert_eq!(part.device(), *device);
+            assert_eq!(of(part.as_raw())?, Some(*device));
         }
         // The same with another device's context current.
-        let guard = Device::get(1)?.enter()?;
-        assert_eq!(Device::of_pointer(buffers[0].as_raw())?, Some(Device::get(0)?));
+        let guard = devices[1].enter()?;
+        assert_eq!(of(buffers[0].1.as_raw())?, Some(devices[0]));
         guard.restore()?;
-        let local = 0u8;
-        assert_eq!(Device::of_pointer(host_address(&local))?, None);
-        assert_eq!(Device::of_pointer(host_address(&*Box::new(0u64)))?, None);
-        assert_eq!(Device::of_pointer(0)?, None);
+        let (local, boxed) = (0_u8, Box::new(0_u8));
+        for host in [b"text".as_ptr(), &raw const local, &raw const *boxed] {
+            assert_eq!(PointerAttributes::of_host(host)?.device, None);
+        }
+        assert_eq!(of(0)?, None);
         assert_eq!(context::current(), ptr::null_mut());
         Ok(())
     }
@@ -262,7 +259,7 @@ gpu_test! {
         assert_eq!(a.p2p_attribute(b, access)? != 0, a.can_access_peer(b)?);
         let rank = cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
         assert!(a.p2p_attribute(b, rank)? >= 0);
-        a.has_native_atomics_with(b)?;
+        a.p2p_attribute(b, cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)?;
         a.p2p_attribute(a, access).expect_err("a device is no peer of itself");
         let unknown: P2pAttribute = CUdevice_P2PAttribute(9999);
         let error = a.p2p_attribute(b, unknown).expect_err("there is no such attribute");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
-use cuda_core::nccl::{Ranks, Reduction};
+use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
 use support::{Driver, gpu_test};
@@ -32,7 +32,7 @@ impl InUse {
         }
         let device = contexts.iter().map(|context| {
             let device = context.device();
-            if device.supports_memory_pools()? {
+            if device.attributes().memory_pools_supported()? {
                 // It keeps as much as was in use at some moment.
                 device.default_memory_pool()?.trim(0)?;
             }
@@ -175,7 +175,8 @@ gpu_test! {
             Driver::Loaded => (20, 20 << 20),
         };
         repeat(&contexts, rounds, |round| {
-            let ranks = Ranks::init_all(&contexts)?;
+            let options = CommunicatorOptions::new().blocking(round % 2 == 0);
+            let ranks = Ranks::init_all_with(&contexts, &options)?;
             let mut sums = Vec::new();
             for context in &contexts {
                 let mut memory = VirtualBuffer::<u32>::new(context, len)?;

@@ -17,6 +17,7 @@ use cuda_core::{
 use support::{Driver, gpu_test, refusal};
 
 mod bad_input;
+mod blocking;
 mod growth;
 mod life;
 mod order;
@@ -48,17 +49,22 @@ impl Drop for Apart {
     }
 }
 
-/// A communicator of these devices, rank by rank.
+/// Ranks whose calls do not block.
+fn unblocked(contexts: &[Context]) -> Result<Ranks> {
+    Ranks::init_all_with(contexts, &CommunicatorOptions::new().blocking(false))
+}
+
+/// A communicator of these devices, rank by rank, whose calls do not block.
 fn apart(contexts: &[Context]) -> Result<Apart> {
     // SAFETY: the tests enqueue the same operations at all.
-    Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
+    Ok(Apart(unsafe { unblocked(contexts)?.into_communicators() }))
 }
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Calls may take only a moment, or as long as real ranks take to join.
+/// Calls do not block, and may take only a moment, or as long as real ranks take to join.
 fn impatience() -> CommunicatorOptions {
-    CommunicatorOptions::new().limit(match Driver::selected() {
+    CommunicatorOptions::new().blocking(false).limit(match Driver::selected() {
         Driver::Simulated { .. } => SHORT,
         Driver::Loaded => Duration::from_secs(10),
     })
@@ -78,9 +84,9 @@ fn values<T: Pod>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec
     streams.iter().zip(buffers).map(|(stream, buffer)| stream.download_vec(buffer)).collect()
 }
 
-/// Ranks after an all-reduce of ones, by which NCCL connects them, with the buffers of its sums.
+/// Ranks whose calls do not block, after an all-reduce of ones, by which NCCL connects them, with the buffers of its sums.
 fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
-    let (ranks, mut sums) = (Ranks::init_all(contexts)?, buffers(streams, |_| vec![1u32; 1000])?);
+    let (ranks, mut sums) = (unblocked(contexts)?, buffers(streams, |_| vec![1u32; 1000])?);
     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
     streams.iter().try_for_each(|stream| stream.synchronize())?;
     Ok((ranks, sums))
@@ -446,21 +452,23 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_split_and_join_again() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = apart(&contexts)?;
-        let split = |rank: usize, color, key| -> Result<_> {
-            let split = pair[rank].split(color, key)?;
-            Ok(split.map(|half| (half.rank(), half.size())))
-        };
-        let both = |at: [(Option<u32>, i32); 2]| -> Result<_> {
-            std::thread::scope(|scope| {
-                let one = scope.spawn(|| split(1, at[1].0, at[1].1));
-                Ok([split(0, at[0].0, at[0].1)?, one.join().expect("it does not panic")?])
-            })
-        };
-        assert_eq!(both([(Some(0), 1), (Some(0), 0)])?, [Some((1, 2)), Some((0, 2))]);
-        assert_eq!(both([(Some(0), 0), (Some(1), 0)])?, [Some((0, 1)), Some((0, 1))]);
-        assert_eq!(both([(Some(3), 0), (None, 0)])?, [Some((0, 1)), None]);
-        drop(pair);
+        for ranks in [unblocked(&contexts)?, Ranks::init_all(&contexts)?] {
+            // SAFETY: both split alike.
+            let pair = Apart(unsafe { ranks.into_communicators() });
+            let split = |rank: usize, color, key| -> Result<_> {
+                let split = pair[rank].split(color, key)?;
+                Ok(split.map(|half| (half.rank(), half.size())))
+            };
+            let both = |at: [(Option<u32>, i32); 2]| -> Result<_> {
+                std::thread::scope(|scope| {
+                    let one = scope.spawn(|| split(1, at[1].0, at[1].1));
+                    Ok([split(0, at[0].0, at[0].1)?, one.join().expect("it does not panic")?])
+                })
+            };
+            assert_eq!(both([(Some(0), 1), (Some(0), 0)])?, [Some((1, 2)), Some((0, 2))]);
+            assert_eq!(both([(Some(0), 0), (Some(1), 0)])?, [Some((0, 1)), Some((0, 1))]);
+            assert_eq!(both([(Some(3), 0), (None, 0)])?, [Some((0, 1)), None]);
+        }
         // The same devices in a new communicator.
         let mut buffers = buffers(&streams, |_| vec![1u32])?;
         let ranks = Ranks::init_all(&contexts)?;

@@ -294,15 +294,15 @@ gpu_test! {
             return Ok(());
         }
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
-        assert!(!d0.is_primary_active()? && !d1.is_primary_active()?);
+        assert!(!d0.primary_state()?.is_active && !d1.primary_state()?.is_active);
         let guard = d0.enter()?;
         // On the device that the guard made current, in the library's context.
         runtime.initialise();
         assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
-        assert!(!d1.is_primary_active()?);
+        assert!(!d1.primary_state()?.is_active);
         // And on another device, in a context that the runtime makes.
         runtime.use_device(1);
-        assert!(d1.is_primary_active()?);
+        assert!(d1.primary_state()?.is_active);
         assert_eq!(context::current(), context::primary(1));
         assert_eq!((runtime.device(), runtime.lands_on()), (1, 1));
         let inner = d1.enter()?;

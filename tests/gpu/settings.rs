@@ -129,9 +129,9 @@ fn options_of_compilers_say_what_was_set() {
 #[test]
 fn other_options_say_what_was_set() {
     let plain = CommunicatorOptions::new();
-    assert_eq!((plain.get_limit(), plain.is_blocking()), (Duration::from_secs(600), false));
+    assert_eq!((plain.get_limit(), plain.get_blocking()), (Duration::from_secs(600), None));
     let set = plain.limit(Duration::from_secs(3)).blocking(true);
-    assert_eq!((set.get_limit(), set.is_blocking()), (Duration::from_secs(3), true));
+    assert_eq!((set.get_limit(), set.get_blocking()), (Duration::from_secs(3), Some(true)));
     let blocks =
         |it: CommunicatorOptions| (it.get_min_ctas(), it.get_max_ctas(), it.get_cga_cluster_size());
     assert_eq!(blocks(plain), (None, None, None));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::thread;
 
-use cuda_core::{Device, Result, StreamPool};
+use cuda_core::{Device, Result};
 use support::{gpu_test, refusal};
 
 gpu_test! {
@@ -11,9 +11,9 @@ gpu_test! {
     fn c26_stream_pool() -> Result<()> {
         const LEN: usize = 4;
         let context = Device::get(0)?.context()?;
-        assert!(refusal(StreamPool::new(&context, 0)).contains("at least one stream"));
+        assert!(refusal(context.stream_builder().build_pool(0)).contains("at least one stream"));
 
-        let pool = StreamPool::new(&context, LEN)?;
+        let pool = context.stream_builder().build_pool(LEN)?;
         assert_eq!(pool.streams().len(), LEN);
         let turns: Vec<_> = (0..LEN + 3).map(|_| pool.next_stream().clone()).collect();
         let ids: HashSet<_> = turns[..LEN].iter().map(cuda_core::Stream::id).collect();

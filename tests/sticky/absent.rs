@@ -34,7 +34,6 @@ fn m14_no_driver() {
         absent("trim_staging", cuda_core::staging::trim());
         absent("PinnedPool::trim", cuda_core::PinnedPool::shared().trim(0));
         absent("Device::by_uuid", Device::by_uuid(Uuid::from_bytes([1; 16])));
-        absent("Device::of_pointer", Device::of_pointer(4096));
         absent("PointerAttributes", PointerAttributes::of_device(4096));
         absent("Device::contexts", Device::contexts([]));
         absent("DeviceGroup::all", DeviceGroup::all().map(|group| group.len()));
@@ -249,8 +248,7 @@ fn m_nccl_calls_that_return_early_by_the_environment() {
     let work = || -> Result<()> {
         let contexts = Device::contexts(Device::all()?)?;
         let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
-        let options = nccl::CommunicatorOptions::new().blocking(true);
-        let ranks = nccl::Ranks::init_all_with(&contexts, &options)?;
+        let ranks = nccl::Ranks::init_all(&contexts)?;
         let ones = |stream: &Stream| stream.upload_new(&[1u32; 8]);
         let mut sums: Vec<_> = streams.iter().map(ones).collect::<Result<_>>()?;
         for round in 0..20 {

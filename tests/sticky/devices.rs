@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cuda_core::{Device, DeviceAttributes, Result};
+use cuda_core::{Device, DeviceAttributes, PointerAttributes, Result};
 use support::{check, context, gpu_test};
 
 gpu_test! {
@@ -26,19 +26,19 @@ gpu_test! {
             }
             device.compute_capability()?;
             device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
-            device.supports_memory_pools()?;
+            device.attributes().memory_pools_supported()?;
             assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
         }
-        assert_eq!(Device::of_pointer(0)?, None);
+        assert_eq!(PointerAttributes::of_device(0)?.device, None);
         cuda_core::driver_version()?;
         cuda_core::runtime_version();
         for device in Device::all()? {
-            assert!(!device.is_primary_active()?, "{device:?} has a context");
+            assert!(!device.primary_state()?.is_active, "{device:?} has a context");
         }
         // A control: once a context exists, the query reports it.
         let first = Device::get(0)?;
         first.context()?;
-        assert!(first.is_primary_active()?);
+        assert!(first.primary_state()?.is_active);
         Ok(())
     }
 }
@@ -54,10 +54,10 @@ gpu_test! {
         check("cuDevicePrimaryCtxRetain", unsafe {
             cuda_sys::cuDevicePrimaryCtxRetain(&mut raw, context::device(0))
         });
-        assert!(device.is_primary_active()?);
+        assert!(device.primary_state()?.is_active);
         // SAFETY: nothing was created in the context.
         unsafe { device.reset_primary() }?;
-        assert!(!device.is_primary_active()?, "nothing here had retained it");
+        assert!(!device.primary_state()?.is_active, "nothing here had retained it");
 
         let context = device.context()?;
         let stream = context.create_stream()?;
@@ -70,7 +70,7 @@ gpu_test! {
         match unsafe { device.reset_primary() } {
             // The same context, and usable.
             Ok(()) => {
-                assert!(device.is_primary_active()?);
+                assert!(device.primary_state()?.is_active);
                 assert_eq!(device.context()?, context);
                 let stream = context.create_stream()?;
                 let buffer = stream.alloc_zeroed::<u32>(16)?;

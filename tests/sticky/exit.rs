@@ -74,7 +74,7 @@ impl Shared {
             _pool: pool,
             _pooled: pooled,
             _drivers: drivers,
-            _streams: (StreamPool::new(context, 2)?, DeviceGroup::all()?),
+            _streams: (context.stream_builder().build_pool(2)?, DeviceGroup::all()?),
             _registered: registered?,
             context: context.clone(),
             stream,

@@ -58,7 +58,7 @@ fn a_context_that_cannot_be_had_costs_no_other() -> Result<()> {
         assert_eq!(failed.code(), Some(code));
         assert_eq!(session.calls(RETAIN), 4, "all were tried");
         for other in Device::all()? {
-            assert_eq!(other.is_primary_active()?, other.ordinal() != device, "{other:?}");
+            assert_eq!(other.primary_state()?.is_active, other.ordinal() != device, "{other:?}");
         }
         let group = DeviceGroup::all()?;
         assert_eq!(session.calls(RETAIN), 5, "only that one was missing");

@@ -18,7 +18,7 @@ fn e11_async_unsupported() -> Result<()> {
         .expect("a process without a driver");
     let session = Session::begin();
     let devices = [Device::get(0)?, Device::get(1)?];
-    assert!(!devices[0].supports_memory_pools()?);
+    assert!(!devices[0].attributes().memory_pools_supported()?);
     let stream = devices[0].create_stream()?;
     let pool = Allocator::driver_pool();
     let refused = [

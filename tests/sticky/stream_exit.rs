@@ -35,7 +35,7 @@ gpu_test! {
             stream.write_signal(&signal, 1)?;
             stream.wait_signal(&signal, WaitValue::Eq(1))?;
             SIGNALS.lock().expect("no panic").push(signal);
-            let pool = StreamPool::new(&context, 3)?;
+            let pool = context.stream_builder().build_pool(3)?;
             drop(pool.next_stream().alloc_zeroed::<u8>(100)?);
             POOLS.lock().expect("no panic").push(pool);
         }
@@ -61,7 +61,7 @@ fn refused(stream: &Stream, signal: Signal<u32>) -> u8 {
         forked(stream.write_signal(&signal, 1).err()),
         forked(stream.wait_signal(&signal, WaitValue::Eq(1)).err()),
         forked(Signal::new(stream.context(), 0u32).err()),
-        forked(StreamPool::new(stream.context(), 1).err()),
+        forked(stream.context().stream_builder().build_pool(1).err()),
     ];
     drop(signal);
     let wrong = answers.iter().position(|answer| !answer);

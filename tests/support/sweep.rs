@@ -149,6 +149,7 @@ const NOT_SWEPT: [(&str, &[&str]); 27] = [
     (
         "two threads have a rank each: one would wait for the other, which ended early",
         &[
+            "nccl::blocking::k_nccl_threads_group_the_operations_of_their_ranks",
             "nccl::k_nccl_ranks_of_two_threads",
             "nccl::k_nccl_ranks_of_two_threads_from_one_buffer_to_another",
             "nccl::k_nccl_split_and_join_again",

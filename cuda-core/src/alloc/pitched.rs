@@ -124,16 +124,6 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`PitchedBuffer::row`].
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// let mut image = context.alloc_pitched::<f32>(640, 480)?;
-    /// for y in 0..image.height() {
-    ///     stream.fill(image.row_mut(y)?, y as f32)?;
-    /// }
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     pub fn row_mut(&mut self, y: usize) -> Result<DeviceSliceMut<'_, T>> {
         let range = self.row_range(y)?;
         self.bytes.slice_mut(range)?.cast()

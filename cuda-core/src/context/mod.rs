@@ -319,7 +319,7 @@ fn device_of(raw: RawContext) -> Result<Device> {
 
 /// The device's primary context, if it has been created. Creates none.
 fn active_primary(device: Device) -> Result<Option<&'static Context>> {
-    let is_active = device.retained_primary().is_some() || device.is_primary_active()?;
+    let is_active = device.retained_primary().is_some() || device.primary_state()?.is_active;
     is_active.then(|| device.primary()).transpose()
 }
 

@@ -209,25 +209,6 @@ impl Device {
         Ok(PrimaryState { is_active: active != 0, flags: ContextFlags(flags) })
     }
 
-    /// Whether the primary context exists, created by this crate or by other code:
-    /// `cuDevicePrimaryCtxGetState`.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// // False, unless another part of the process has retained it.
-    /// let before = device.is_primary_active()?;
-    /// device.context()?;
-    /// assert!(device.is_primary_active()?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuDevicePrimaryCtxGetState"))]
-    pub fn is_primary_active(self) -> Result<bool> {
-        self.primary_state().map(|state| state.is_active)
-    }
-
     /// Sets how threads wait in the primary context, immediately if it exists, else when it is
     /// created: `cuDevicePrimaryCtxSetFlags_v2`.
     ///

@@ -224,6 +224,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cudaMemsetAsync"))]
+    #[doc(alias("memset_zeros"))]
     pub fn fill<'b, T: Pod>(
         &self,
         destination: impl IntoView<DeviceSliceMut<'b, T>>,

@@ -29,12 +29,14 @@ use crate::wait::when_reached;
 /// freed under a copy. If it is forgotten, the owner is leaked and nothing else.
 ///
 /// ```no_run
-/// # use cuda_core::{Result, Stream};
-/// # async fn double(stream: &Stream) -> Result<Vec<f32>> {
+/// # use cuda_core::{PinnedBuffer, Result, Stream};
+/// # async fn double(stream: &Stream) -> Result<(Vec<f32>, PinnedBuffer<f32>)> {
 /// let mut buffer = stream.alloc::<f32>(1000)?;
 /// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer)?;
 /// let vec = upload.await?; // back again, to be filled anew
-/// Ok(stream.download_owned(&buffer, vec)?.await?)
+/// let back = stream.download_pinned(&buffer)?; // `download_owned` to a vector usually blocks the thread
+/// back.ready().await?;
+/// # Ok((vec, back))
 /// # }
 /// ```
 #[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]
@@ -292,15 +294,6 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 ///
 /// # Errors
 /// Those of [`InFlight::wait`], with the `InFlight`, which still owns the memory.
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// let mut buffer = stream.alloc(1 << 20)?;
-/// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
-/// let upload = upload?;
-/// let task = async move { upload.await }; // the vector again
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct InFlightFuture<H: StableHost> {
     flight: Option<InFlight<H>>,

@@ -25,7 +25,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
-    #[doc(alias("clone_htod", "asarray"))]
+    #[doc(alias("clone_htod", "htod_copy", "asarray"))]
     pub fn upload_new<'a, T: Pod>(
         &self,
         source: impl IntoView<HostSlice<'a, T>>,
@@ -50,7 +50,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
-    #[doc(alias("clone_dtod"))]
+    #[doc(alias("clone_dtod", "try_clone"))]
     pub fn copy_new<'a, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,

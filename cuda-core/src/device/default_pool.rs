@@ -14,16 +14,6 @@ pub(crate) type RawPool = Handle<CUmemoryPool>;
 
 /// # Pools
 impl Device {
-    /// Whether the device supports stream-ordered allocation, which
-    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs: `cuDeviceGetAttribute`.
-    ///
-    /// # Errors
-    /// The driver's.
-    #[doc(alias("cuDeviceGetAttribute", "cudaDeviceGetAttribute"))]
-    pub fn supports_memory_pools(self) -> Result<bool> {
-        Ok(self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0)
-    }
-
     /// The default pool with its threshold raised, or [`None`] if the device has no pools.
     pub(crate) fn default_pool(self) -> Result<Option<RawPool>> {
         get_or_try_init(&self.state.default_pool, || prepare(self)).copied()
@@ -32,7 +22,7 @@ impl Device {
 
 /// Finds a device's default pool and keeps it from giving memory back at every synchronisation.
 fn prepare(device: Device) -> Result<Option<RawPool>> {
-    if !device.supports_memory_pools()? {
+    if !device.attributes().memory_pools_supported()? {
         return Ok(None);
     }
     // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to an

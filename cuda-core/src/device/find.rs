@@ -1,9 +1,6 @@
 //! Devices by ordinal, identifier, address.
 
-use std::ffi::c_int;
-use std::ptr;
-
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use crate::device::{Device, devices};
 use crate::error::{Error, Result, asked, c_string};
@@ -100,39 +97,6 @@ impl Device {
             Some(code) if none.contains(&code) => Error::malformed(op, id, form),
             _ => error,
         })?)
-    }
-
-    /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
-    /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
-    /// that the driver does not know, such as plain host memory. For pinned memory it is the device
-    /// in whose context it was pinned. Needs no context.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// use cuda_core::Device;
-    ///
-    /// let buffer = Device::get(0)?.create_stream()?.alloc::<f32>(256)?;
-    /// assert_eq!(Device::of_pointer(buffer.as_raw() + 100)?, Some(Device::get(0)?));
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
-    pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
-        driver::ensure()?;
-        let attribute = cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        // SAFETY: the attribute's value is an int, which the call writes to an exclusive borrow; an
-        // unknown address is an error.
-        let ordinal = asked("cuPointerGetAttribute", 0, |ordinal: &mut c_int| unsafe {
-            cu::cuPointerGetAttribute(ptr::from_mut(ordinal).cast(), attribute, address)
-        });
-        match ordinal.map(u32::try_from) {
-            Ok(Ok(ordinal)) => Self::get(ordinal).map(Some),
-            // Host memory that was not pinned for a particular device has a negative ordinal.
-            Ok(Err(_)) => Ok(None),
-            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// The device with this identifier.

@@ -44,22 +44,4 @@ impl Device {
             cu::cuDeviceGetP2PAttribute(value, attribute, self.as_raw(), peer.as_raw())
         })
     }
-
-    /// Whether atomics of this device work on `peer`'s memory:
-    /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
-    ///
-    /// # Errors
-    /// As [`Device::p2p_attribute`].
-    ///
-    /// ```no_run
-    /// use cuda_core::Device;
-    ///
-    /// let (one, two) = (Device::get(0)?, Device::get(1)?);
-    /// println!("atomics across the link: {}", one.has_native_atomics_with(two)?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn has_native_atomics_with(self, peer: Device) -> Result<bool> {
-        self.p2p_attribute(peer, cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
-            .map(|value| value != 0)
-    }
 }

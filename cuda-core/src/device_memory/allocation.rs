@@ -346,6 +346,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// println!("at {:#x}", buffer.as_raw()); // for calls of another library
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("device_ptr"))]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }

@@ -122,7 +122,8 @@ impl fmt::Display for LaunchError {
                     cuda_sys::CUDA_ERROR_INVALID_CLUSTER_SIZE => {
                         "; the grid is to be a multiple of the cluster in each dimension, and \
                          `Launch::max_cluster_size` says how large that may be: 8, until \
-                         `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` is set"
+                         `Function::set_attribute` sets \
+                         `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`"
                     }
                     cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
                         "; `Function::max_active_blocks` says how many blocks fit each multiprocessor"

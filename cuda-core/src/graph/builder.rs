@@ -18,13 +18,14 @@ use crate::util::debug_by;
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// # let mut x = stream.alloc::<u32>(100)?;
-/// # let mut y = stream.alloc::<u32>(100)?;
+/// # let (mut x, mut y) = (stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?);
 /// let graph = cuda_core::Graph::build(&context, |builder| {
 ///     builder.add(|stream| stream.fill(&mut x, 1))?;
-///     builder.add(|stream| stream.copy(&x, &mut y))?; // after the fill
+///     builder.add(|stream| stream.copy(&x, &mut y))?; // after the fill, which writes `x`
 ///     Ok(())
 /// })?;
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.download_vec(&y)?, [1; 100]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct GraphBuilder<'a> {
@@ -108,20 +109,6 @@ impl GraphBuilder<'_> {
     ///
     /// # Errors
     /// [`Error::Invalid`] within another step; those of `work`; the driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// # let (mut x, mut y) = (stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?);
-    /// let graph = cuda_core::Graph::build(&context, |builder| {
-    ///     builder.add(|stream| stream.fill(&mut x, 1))?;
-    ///     builder.add(|stream| stream.copy(&x, &mut y))?; // after the fill, which writes `x`
-    ///     Ok(())
-    /// })?;
-    /// graph.instantiate()?.launch(&stream)?;
-    /// assert_eq!(stream.download_vec(&y)?, [1; 100]);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuGraphAddKernelNode", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode"))]
     #[doc(alias("cuGraphAddHostNode", "cudaGraphAddNode", "cudaGraphAddKernelNode"))]
     #[doc(alias("cudaGraphAddMemcpyNode", "cudaGraphAddMemsetNode", "cudaGraphAddHostNode"))]

@@ -45,6 +45,10 @@ impl Graph {
     /// serves later captures until [`staging::trim`](crate::staging::trim), if its context is a primary one and
     /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a graph.
     ///
+    /// A buffer or another result leaves `work` by a variable outside of it: `let mut norm = None;`, and in `work`
+    /// `norm = Some(stream.alloc_zeroed(1)?);`. Errors of other crates pass as [`Error::other`], and come back by
+    /// [`Error::downcast_ref`].
+    ///
     /// The capture ends when `work` has returned and no other thread is capturing
     /// [work of a library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then
     /// the capture waits, and refuses other operations with [`Error::Invalid`].
@@ -69,6 +73,7 @@ impl Graph {
     /// ```
     #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
     #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]
+    #[doc(alias("begin_capture", "end_capture"))]
     pub fn capture(context: &Context, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
         Capture::run([context], Order::Chain, |[stream]| work(stream))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
-use crate::nccl::{CommunicatorOptions, Element, OnStreams, Ranks, Reduction};
+use crate::nccl::{Element, OnStreams, Ranks, Reduction};
 use crate::process::{DeferForeignCode, driver};
 use crate::stream::Stream;
 use crate::types::Pod;
@@ -13,10 +13,9 @@ use crate::util::lock;
 
 /// # Reductions
 ///
-/// By [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps; NCCL makes its calls
-/// on the [calling thread](CommunicatorOptions::blocking). So they need its library, primary contexts, and each
-/// device at most once; [`Error::Nccl`](crate::Error::Nccl) says that the library is absent or has failed. They run
-/// on the members' streams.
+/// By [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps. So they need its library,
+/// primary contexts, and each device at most once; [`Error::Nccl`](crate::Error::Nccl) says that the library is
+/// absent or has failed. They run on the members' streams, and calls [block](crate::nccl::CommunicatorOptions::blocking).
 impl DeviceGroup {
     /// Combines the elements of all members: each destination gets the result: `ncclAllReduce`.
     ///
@@ -149,9 +148,7 @@ impl DeviceGroup {
                 Some(ranks) if !ranks.is_aborted() => ranks.clone(),
                 _ => {
                     let contexts = self.streams.iter().map(Stream::context);
-                    // All ranks enqueue together, so no call waits for one that does not come.
-                    let options = CommunicatorOptions::new().blocking(true);
-                    kept.insert(Arc::new(Ranks::init_all_with(contexts, &options)?)).clone()
+                    kept.insert(Arc::new(Ranks::init_all(contexts)?)).clone()
                 }
             }
         };

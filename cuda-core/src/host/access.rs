@@ -50,7 +50,9 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The elements, to be changed, once all copies that use them have completed.
+    /// The elements, to be changed, once all copies that use them have completed. Waits for all that their streams
+    /// have by now, unless there is a [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was
+    /// waited for, after the copies.
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the

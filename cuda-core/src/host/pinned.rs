@@ -265,7 +265,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// host.as_mut_slice()?.fill(1.0);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc", "alloc_pinned"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
@@ -355,7 +355,9 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// The elements, once the copies that write them have completed.
+    /// The elements, once the copies that write them have completed. Waits for all that their streams have by now,
+    /// unless there is a [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was waited for,
+    /// after the copies.
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
@@ -397,7 +399,8 @@ impl<T: Pod> PinnedBuffer<T> {
         self.as_view().try_as_slice()
     }
 
-    /// The elements, to be changed, once all copies that use them have completed.
+    /// The elements, to be changed, once all copies that use them have completed. Waits for as much of each stream as
+    /// [`as_slice`](Self::as_slice) does.
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the

@@ -8,7 +8,7 @@ use cuda_sys::{
 };
 
 use crate::device::Device;
-use crate::error::{Result, asked, check};
+use crate::error::{Result, check};
 use crate::process::driver;
 
 /// What the driver knows about an address: `cuPointerGetAttributes`.
@@ -97,11 +97,12 @@ impl MemoryType {
 }
 
 impl PointerAttributes {
-    /// Asks about a device address. Needs no context; one driver call.
+    /// Asks about a device address, which may lie anywhere in an allocation. Needs no context; one
+    /// driver call.
     ///
     /// # Errors
     /// The driver's. An unknown address is no error: `memory_type` is then [`None`].
-    #[doc(alias("cuPointerGetAttributes", "cudaPointerGetAttributes"))]
+    #[doc(alias("cuPointerGetAttributes", "cuPointerGetAttribute", "cudaPointerGetAttributes"))]
     pub fn of_device(address: CUdeviceptr) -> Result<Self> {
         driver::ensure()?;
         // Initialised to what the driver reports for an unknown address, since it may leave some
@@ -192,24 +193,4 @@ const UNKNOWN_DEVICE: i32 = -2;
 pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
     let attributes = PointerAttributes::of_host(pointer)?;
     Ok(attributes.memory_type == Some(MemoryType::Host) && !attributes.is_managed)
-}
-
-/// The host's address of the memory at a device address: `cuPointerGetAttribute`.
-///
-/// # Errors
-/// The driver's `INVALID_VALUE` for memory that the host cannot reach.
-///
-/// ```no_run
-/// # let buffer = cuda_core::Device::get(0)?.create_stream()?.alloc::<u8>(1)?;
-/// assert!(cuda_core::host_pointer_of(buffer.as_raw()).is_err());
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
-pub fn host_pointer_of(address: CUdeviceptr) -> Result<*mut c_void> {
-    driver::ensure()?;
-    let attribute = cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER;
-    // SAFETY: the attribute is a pointer, which the call writes to an exclusive borrow of one.
-    asked("cuPointerGetAttribute", ptr::null_mut(), |pointer| unsafe {
-        cu::cuPointerGetAttribute(ptr::from_mut(pointer).cast(), attribute, address)
-    })
 }

@@ -84,17 +84,6 @@ impl Linker {
     ///
     /// # Errors
     /// The driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # const PTX: &str = ".version 7.0 .target sm_70 .address_size 64 .visible .entry scale() { ret; }";
-    /// use cuda_core::{Module, jit::Linker};
-    ///
-    /// let mut linker = Linker::new(&context)?;
-    /// linker.add_ptx(PTX)?;
-    /// let scale = Module::from_cubin(&context, &linker.complete()?)?.function("scale")?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuLinkCreate"))]
     pub fn new(context: &Context) -> Result<Self> {
         Self::new_with(context, &JitOptions::new())
@@ -139,17 +128,6 @@ impl Linker {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
     /// [`Error::Invalid`] for text that does not begin as PTX does or holds a NUL byte, before any
     /// driver call.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # const PTX: &str = "";
-    /// use cuda_core::{Module, jit::Linker};
-    ///
-    /// let mut linker = Linker::new(&context)?;
-    /// linker.add_ptx(PTX)?;
-    /// let module = Module::from_cubin(&context, &linker.complete()?)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuLinkAddData"))]
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text("cuLinkAddData", ptx.as_ref())?;

@@ -34,7 +34,7 @@ impl Module {
     /// let scale = module.function("scale")?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData", "load_module"))]
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
     }
@@ -65,7 +65,8 @@ impl Module {
         unsafe { Self::load(context, text.as_ptr().cast(), options) }
     }
 
-    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`.
+    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`. For a `.cubin` file of nvcc there are
+    /// [`Module::from_image`] and [`Module::from_file`].
     ///
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) for a binary of another compute
@@ -189,7 +190,7 @@ impl Module {
     /// drop(module); // the function keeps it loaded
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuModuleGetFunction"))]
+    #[doc(alias("cuModuleGetFunction", "load_function"))]
     pub fn function(&self, name: &str) -> Result<Function> {
         let op = "cuModuleGetFunction";
         let loaded = self.0.live()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, CUstream};
 
-use super::joined::{HeldRanks, Joined, LockedRank, await_all, hold_all};
+use super::joined::{HeldRanks, InGraph, Joined, LockedRank, await_all, hold_all};
 use super::library::Nccl;
 use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS, UINT8};
@@ -250,7 +250,8 @@ fn bind<'a>(op: &'static str, core: &'a Arc<StreamCore>) -> Result<Bound<'a>> {
 /// What a capture notes of an operation: it keeps the communicator.
 #[cold]
 fn notes(joined: &Arc<Joined>) -> Notes {
-    Notes::of(GraphTraits::RANKS).keep_once(Arc::as_ptr(joined).addr(), Arc::new(joined.clone()))
+    let in_graph = Arc::new(InGraph::new(joined));
+    Notes::of(GraphTraits::RANKS).keep_once(Arc::as_ptr(joined).addr(), in_graph)
 }
 
 /// Refuses an operation without elements, of which there are no calls, as any other.
@@ -329,7 +330,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         return Err(Error::NotCapturable { op: GROUP });
     }
     let mut scope = NcclScope::enter(&joined.context)?;
-    let _turn = lock_all(calls.iter().filter_map(|call| call.joined.turn.as_deref()));
+    let _turn = lock_all(calls.iter().filter_map(|call| call.joined.turn()));
     let mut held = HeldRanks::new();
     hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
     let all = held.as_mut_slice();

@@ -192,7 +192,7 @@ impl Communicator {
     #[doc(alias("ncclCommGetAsyncError", "ncclGetLastError"))]
     pub fn async_error(&self) -> Result<()> {
         driver::ensure()?;
-        self.0.hold(ASYNC_ERROR)?.look(ASYNC_ERROR)
+        self.0.look(ASYNC_ERROR)
     }
 }
 
@@ -261,7 +261,8 @@ impl Communicator {
     /// Ends all work of the communicator, pending or in progress, at this rank, and frees it:
     /// `ncclCommAbort`. Streams go on; what the work would have written is unspecified. A call in
     /// progress on another thread, and every later one, returns [`NcclError::Aborted`], and so does every
-    /// later launch of a graph that uses the communicator.
+    /// later launch of a graph that uses the communicator. If that call [blocks](CommunicatorOptions::blocking),
+    /// `abort` waits until it returns, and it returns as it would without.
     ///
     /// The call that frees the last rank in a process waits until no graph uses any of these ranks. So a
     /// thread of this crate makes that call, and `abort` waits for it for a second at most. A failure
@@ -286,11 +287,11 @@ impl Communicator {
 
     /// Waits until everything has been sent and received, at this rank; to be called by all ranks before
     /// they drop the communicator, if they are on several machines: `ncclCommFinalize`. Afterwards the
-    /// communicator enqueues nothing, and dropping it destroys it. Drop graphs that use it before: NCCL waits
-    /// until there are none.
+    /// communicator enqueues nothing, and dropping it destroys it. Drop graphs that use it before.
     ///
     /// # Errors
-    /// [`Error::Nccl`].
+    /// [`Error::Nccl`]: [`NcclError::TimedOut`] if work is pending, or a graph uses it, when the limit has passed; the
+    /// communicator is aborted then.
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
         finalize_all(&[&self.0])

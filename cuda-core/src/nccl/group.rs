@@ -25,9 +25,10 @@ pub struct Group<'a> {
 /// ranks that both send to each other, must be in a group.
 ///
 /// # Errors
-/// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of
-/// [`Ranks`]; [`Error::Invalid`] unless all communicators [block](super::CommunicatorOptions::blocking) or
-/// none does. [`Error::NotCapturable`] for streams that are not all of one capture, if one is captured.
+/// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of [`Ranks`];
+/// [`Error::Invalid`] unless all communicators [block](super::CommunicatorOptions::blocking) or none does: by
+/// default those of [`Ranks`] do, others do not. [`Error::NotCapturable`] for streams that are not all of one
+/// capture, if one is captured.
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Communicator, group};

@@ -1,16 +1,16 @@
 //! A rank of a communicator: its handle, the lock around NCCL's calls, and its end.
 //!
 //! NCCL allows one call at a time on a communicator, and frees it when it is aborted. So each call is
-//! made under the lock of its communicator, and none blocks, unless the communicator's
-//! [options](CommunicatorOptions::blocking) say so: communicators are created so that calls return at once,
-//! "in progress", and the caller asks until that is over, its time limit passes, or another thread wants to
-//! abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
+//! made under the lock of its communicator. Those of [`Ranks`](super::Ranks) block, unless the
+//! [options](CommunicatorOptions::blocking) say otherwise: an abort waits for them. Those of other communicators
+//! return at once, "in progress", and the caller asks until that is over, its time limit passes, or another thread
+//! wants to abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
 //! another thread do so: NCCL ends the call in progress before it frees anything.
 
 use std::ffi::c_int;
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::call::{grouped, is_refusal};
@@ -49,11 +49,44 @@ pub(super) struct Joined {
     pub(super) ending: Arc<Ending>,
     /// Operations, as reads of one byte.
     uses: Ledger,
-    /// One lock for all ranks of a [`Ranks`](super::Ranks); [`None`] for other communicators. A call that enqueues
-    /// operations of several ranks holds it, and so does a launch of a graph with such operations: otherwise two
-    /// threads could enqueue theirs in one order at one rank, and in the other order at another. An abort does not
-    /// take it.
-    pub(super) turn: Option<Arc<Mutex<()>>>,
+    /// Graphs and executables that have its operations.
+    in_graphs: AtomicUsize,
+    /// One for all ranks of a [`Ranks`](super::Ranks); [`None`] for other communicators.
+    pub(super) turn: Option<Arc<Turn>>,
+}
+
+/// A call that enqueues operations of several ranks holds it, and so does a launch of a graph with such operations:
+/// otherwise two threads could enqueue theirs in one order at one rank, and in the other order at another. An abort
+/// does not take it.
+#[derive(Default)]
+pub(super) struct Turn {
+    lock: Mutex<()>,
+    /// The ranks are called one by one. The caller has promised their order; and a call that holds this may wait
+    /// for that of another rank.
+    apart: AtomicBool,
+}
+
+impl Turn {
+    /// Lets no call take it any more.
+    pub(super) fn end(&self) {
+        self.apart.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A rank in a graph.
+pub(super) struct InGraph(Arc<Joined>);
+
+impl InGraph {
+    pub(super) fn new(joined: &Arc<Joined>) -> Self {
+        joined.in_graphs.fetch_add(1, Ordering::Relaxed);
+        Self(joined.clone())
+    }
+}
+
+impl Drop for InGraph {
+    fn drop(&mut self) {
+        self.0.in_graphs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct State {
@@ -92,6 +125,7 @@ impl Joined {
             stop: AtomicBool::new(false),
             ending: Arc::default(),
             uses: Ledger::default(),
+            in_graphs: AtomicUsize::new(0),
             turn: None,
         }
     }
@@ -148,6 +182,13 @@ impl Joined {
             return aborted();
         }
         held.look(op)
+    }
+
+    /// What a call holds that enqueues operations of several ranks.
+    #[inline]
+    pub(super) fn turn(&self) -> Option<&Mutex<()>> {
+        let turn = self.turn.as_deref()?;
+        (!turn.apart.load(Ordering::Relaxed)).then_some(&turn.lock)
     }
 
     /// Notes that an operation was enqueued at this point.
@@ -335,15 +376,15 @@ impl Drop for Joined {
     }
 }
 
-impl KeptAlive for Arc<Joined> {
+impl KeptAlive for InGraph {
     /// Freeing the communicator waits for the launch.
     fn note_last_launch(&self, mark: &Mark) -> bool {
-        self.note_use(&mark.timeline, mark.seq);
+        self.0.note_use(&mark.timeline, mark.seq);
         true
     }
 
     fn turn(&self) -> Option<&Mutex<()>> {
-        self.turn.as_deref()
+        self.0.turn()
     }
 
     /// Without the lock: a launch may block until work has ended that waits for a lost rank, and it is by
@@ -352,8 +393,30 @@ impl KeptAlive for Arc<Joined> {
     /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
     /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
-        let aborted = NcclError::Aborted { op, rank: self.rank };
-        if self.is_stopped() { Err(aborted.into()) } else { Ok(None) }
+        let aborted = NcclError::Aborted { op, rank: self.0.rank };
+        if self.0.is_stopped() { Err(aborted.into()) } else { Ok(None) }
+    }
+}
+
+/// Waits, with their limit, for the work of these ranks and for the graphs that have any: a call that blocks would wait
+/// for both without one.
+fn await_end_of_use(op: &'static str, ranks: &[&Arc<Joined>]) -> Result<()> {
+    let limit = ranks.iter().map(|joined| joined.options.limit).min().unwrap_or_default();
+    let mut polling = Polling::begin(limit);
+    loop {
+        let mut used = None;
+        for joined in ranks {
+            let is_over = joined.uses.last_uses(&WHOLE).query()?;
+            if !is_over || joined.in_graphs.load(Ordering::Relaxed) > 0 {
+                used = Some(joined.rank);
+            }
+            joined.look(op)?;
+        }
+        match used {
+            None => return Ok(()),
+            Some(_) if polling.again() => {}
+            Some(rank) => return Err(NcclError::TimedOut { op, rank, after: limit }.into()),
+        }
     }
 }
 
@@ -364,6 +427,12 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     let Some(first) = ranks.first() else {
         return Ok(());
     };
+    let unused = if first.blocks { await_end_of_use(op, ranks) } else { Ok(()) };
+    if unused.is_err() {
+        // As after a call that does not block. Failures are reported.
+        ranks.iter().for_each(|joined| drop(joined.abort()));
+    }
+    unused?;
     let _scope = NcclScope::relaxed(&first.context)?;
     let mut held = HeldRanks::new();
     hold_all(op, ranks.iter().copied(), &mut held)?;

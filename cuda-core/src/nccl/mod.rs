@@ -29,12 +29,16 @@
 //!
 //! # Lost ranks
 //! A call of NCCL returns within the limit of its communicator ([`CommunicatorOptions::limit`]), or when
-//! another thread calls [`Communicator::abort`]. Communicators with faster calls
-//! ([`CommunicatorOptions::blocking`]) do not have this guarantee. Work that is enqueued waits on its
-//! stream for the other ranks, without a limit: [`Communicator::wait`] waits for the work with a limit,
-//! and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on; where
-//! the communicator was dropped, its work is ended when the limit has passed. A process that exits while
-//! communicators are being freed waits for that, a second at most.
+//! another thread calls [`Communicator::abort`]. Calls that block, which are faster
+//! ([`CommunicatorOptions::blocking`]), do not have this guarantee, and `abort` waits for them; those of [`Ranks`] block
+//! by default, since this process makes the calls of all ranks at once. Such a call waits where a stream has no place
+//! for more work: some thousand operations behind one that does not end. A program that goes on after such an operation
+//! calls [`Ranks::wait`] now and then, or joins with `blocking(false)`.
+//!
+//! Work that is enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for
+//! the work with a limit, and returns the error of a rank that has failed. Then `abort` ends the work, and the
+//! stream goes on; where the communicator was dropped, its work is ended when the limit has passed. A process that
+//! exits while communicators are being freed waits for that, a second at most.
 //!
 //! Suppose that a rank enqueues its part of an operation only after another rank has sent it a message by other
 //! means. If the sender has enqueued its own part before, and sending waits for earlier work on the same stream,
@@ -80,7 +84,8 @@
 //! # }
 //! ```
 //!
-//! Of one [`Ranks`], one thread at a time enqueues operations or launches such a graph; others wait for it.
+//! Of one [`Ranks`], one thread at a time enqueues operations or launches such a graph; others wait for it, except once
+//! they have become [communicators](Ranks::into_communicators).
 //! Graphs of several communicators that share devices may wait for each other in a circle, as their operations
 //! may (NVIDIA's guide to NCCL, "Using NCCL with CUDA Graphs"): launch one after the work of the other.
 

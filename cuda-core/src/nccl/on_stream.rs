@@ -19,16 +19,17 @@ use crate::util::debug_by;
 /// A [`Communicator`] with the stream that its next operation is enqueued on; made by
 /// [`Communicator::on`], and by [`Group::on`](super::Group::on) for an operation of a group.
 ///
-/// Each operation returns at once, and runs when all ranks have enqueued it. It comes after what other
-/// streams do with its memory, and later users of the memory wait for it. Nothing is enqueued for no
-/// elements.
+/// Each operation returns at once, and runs when all ranks have enqueued it; if calls
+/// [block](super::CommunicatorOptions::blocking), the first one waits until the other ranks have enqueued it, too.
+/// It comes after what other streams do with its memory, and later users of the memory wait for it. Nothing is
+/// enqueued for no elements.
 ///
 /// # Errors
 /// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and `Invalid` for a
 /// rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for memory that is not the
 /// communicator's; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition). [`Error::Nccl`] if NCCL
-/// refuses, if the communicator's limit passes before it has enqueued the work, and for a communicator that was
-/// aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
+/// refuses, if the communicator's limit passes before a call that does not block has enqueued the work, and for a
+/// communicator that was aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,

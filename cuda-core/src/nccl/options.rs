@@ -20,7 +20,8 @@ use crate::util::setting;
 #[must_use]
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,
-    pub(super) blocking: bool,
+    // Where there is none, it depends on what the options are for.
+    blocking: Option<bool>,
     // Where there is none, NCCL chooses.
     min_ctas: Option<NonZero<u16>>,
     max_ctas: Option<NonZero<u16>>,
@@ -33,26 +34,39 @@ impl CommunicatorOptions {
 
     /// A time limit of ten minutes.
     pub const fn new() -> Self {
-        let (limit, blocking) = (Self::LIMIT, false);
+        let (limit, blocking) = (Self::LIMIT, None);
         Self { limit, blocking, min_ctas: None, max_ctas: None, cga_cluster_size: None }
     }
 
-    /// How long a call, or a [wait](super::Communicator::wait), may take, and how long pending work may go
-    /// on after its [communicator](super::Communicator) was dropped.
+    /// How long a call that does not [block](Self::blocking), or a [wait](super::Communicator::wait), may take, and
+    /// how long pending work may go on after its [communicator](super::Communicator) was dropped.
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Lets NCCL make its calls on the calling thread, which returns when they are done. By default it
-    /// makes each on a thread of its own, which takes some 40 to 55 µs more (on H200s, for a group of two
-    /// ranks). The price: a call that waits for a rank that is lost has no limit, and
-    /// [`abort`](super::Communicator::abort) waits for the call. Waits for *work* keep their limit.
+    /// Whether NCCL makes its calls on the calling thread, which goes on when they are done, or each on a thread
+    /// of its own, which takes some 40 to 70 µs more (on H200s, for a group of two ranks). A call that blocks and
+    /// waits for a rank that is lost has no limit, and [`abort`](super::Communicator::abort) waits for the call.
+    /// Waits for *work* have their limit in both cases.
+    ///
+    /// By default the calls of [`Ranks`](super::Ranks) block, since this process makes those of all ranks at once. Those
+    /// of other communicators do not, nor those of communicators that are made from the ranks of a `Ranks`.
     ///
     /// NCCL takes the environment variable `NCCL_COMM_BLOCKING` instead, where it is set.
     pub const fn blocking(mut self, blocking: bool) -> Self {
-        self.blocking = blocking;
+        self.blocking = Some(blocking);
         self
+    }
+
+    /// These options, by which calls block unless they say that calls do not.
+    pub(super) fn blocking_by_default(mut self) -> Self {
+        self.blocking.get_or_insert(true);
+        self
+    }
+
+    fn blocks(self) -> bool {
+        self.blocking == Some(true)
     }
 
     /// Gives each operation at least so many thread blocks (CTAs), which makes small ones faster on some machines.
@@ -101,7 +115,7 @@ impl CommunicatorOptions {
         }
         let given = |blocks: Option<NonZero<u16>>| blocks.map_or(UNDEF_INT, |it| it.get().into());
         let mut config = RawConfig::DEFAULT;
-        config.blocking = self.blocking.into();
+        config.blocking = self.blocks().into();
         config.cga_cluster_size = cluster.map_or(UNDEF_INT, c_int::from);
         (config.min_ctas, config.max_ctas) = (given(least), given(most));
         Ok(config)
@@ -113,7 +127,10 @@ impl CommunicatorOptions {
     }
 
     fn will_block_if(self, overridden: Option<&str>) -> bool {
-        self.blocking && matches!(overridden, None | Some("" | "1"))
+        match overridden {
+            None | Some("") => self.blocks(),
+            Some(number) => number == "1",
+        }
     }
 
     /// The [limit](Self::limit) of a call or a wait.
@@ -121,8 +138,9 @@ impl CommunicatorOptions {
         self.limit
     }
 
-    /// Whether NCCL makes its calls on the [calling thread](Self::blocking).
-    pub const fn is_blocking(&self) -> bool {
+    /// Whether NCCL makes its calls on the [calling thread](Self::blocking); [`None`] if that depends on what the
+    /// options are for.
+    pub const fn get_blocking(&self) -> Option<bool> {
         self.blocking
     }
 
@@ -172,8 +190,9 @@ mod tests {
     fn the_environment_comes_first() {
         let asked = [false, true].map(|blocking| CommunicatorOptions::new().blocking(blocking));
         let of = |text| asked.map(|options| options.will_block_if(text));
-        assert_eq!([of(None), of(Some("")), of(Some("1"))], [[false, true]; 3]);
+        assert_eq!([of(None), of(Some(""))], [[false, true]; 2]);
+        assert_eq!(of(Some("1")), [true; 2]);
         // NCCL takes what is no number as 0.
-        assert_eq!([of(Some("0")), of(Some("no"))], [[false, false]; 2]);
+        assert_eq!([of(Some("0")), of(Some("no"))], [[false; 2]; 2]);
     }
 }

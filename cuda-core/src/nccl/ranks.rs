@@ -26,7 +26,8 @@ use crate::util::{InlineVec, debug_by};
 /// All ranks of a communicator, one for each device of this process.
 ///
 /// Since this process has all of them, nothing is `unsafe`: one call enqueues an operation at every rank,
-/// with memory and a stream for each, which are compared first. After a call that NCCL fails all ranks
+/// with memory and a stream for each, which are compared first. NCCL makes its calls on the thread that makes this
+/// call, unless the [options](CommunicatorOptions::blocking) say otherwise. After a call that NCCL fails all ranks
 /// are [aborted](Self::abort).
 ///
 /// For communicators of some of the devices, where other programs would split one, join their contexts by
@@ -58,8 +59,8 @@ const INIT_ALL: &str = "Ranks::init_all";
 
 /// # Joining and leaving
 impl Ranks {
-    /// Joins these contexts, the primary ones of different devices, waiting
-    /// [ten minutes](CommunicatorOptions) at most: `ncclCommInitRankConfig` for each, in a group.
+    /// Joins these contexts, the primary ones of different devices: `ncclCommInitRankConfig` for each, in a group;
+    /// without a time limit, unless the [options](CommunicatorOptions::blocking) say that calls do not block.
     ///
     /// # Errors
     /// [`Error::Invalid`] for none, for a device given twice, and for a context that is not primary;
@@ -78,7 +79,7 @@ impl Ranks {
         contexts: impl IntoIterator<Item = &'c Context>,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        let contexts: Vec<_> = contexts.into_iter().collect();
+        let contexts = Vec::from_iter(contexts);
         let nccl = nccl()?;
         Error::unless(!contexts.is_empty(), INIT_ALL, "no contexts were given")?;
         for (rank, context) in contexts.iter().enumerate() {
@@ -92,7 +93,8 @@ impl Ranks {
         // The end of a group of calls that block leaves another context current.
         let _scope = NcclScope::relaxed(contexts[0])?;
         let code = grouped(nccl, || {
-            begun = Joined::begin_all(&contexts, &id, options, &mut all);
+            let by_default = options.blocking_by_default();
+            begun = Joined::begin_all(&contexts, &id, &by_default, &mut all);
             SUCCESS
         });
         begun?;
@@ -100,7 +102,11 @@ impl Ranks {
             checked(INIT_RANK, nccl, code)?;
         }
         let turn = Arc::default();
-        all.iter_mut().for_each(|joined| joined.turn = Some(Arc::clone(&turn)));
+        for joined in &mut all {
+            joined.turn = Some(Arc::clone(&turn));
+            // Communicators that are made from one of these may have ranks of other processes.
+            joined.options = *options;
+        }
         Ok(Self(Communicator::finish(INIT_RANK, all)?.into()))
     }
 
@@ -121,12 +127,21 @@ impl Ranks {
         self.0.iter().map(Communicator::as_raw)
     }
 
-    /// The ranks one by one, for operations that differ among them.
+    /// The ranks one by one, for operations that differ among them, or for a thread for each.
+    ///
+    /// A call that [blocks](CommunicatorOptions::blocking), as calls do by default, may wait for those of the other
+    /// ranks. So one thread enqueues operations of several of them in a [`group`](super::group()), and
+    /// [`split`](Communicator::split), [`shrink`](Communicator::shrink), [`grow`](Communicator::grow) and
+    /// [`finalize`](Communicator::finalize) need a thread for each rank. For threads that may leave early, and then
+    /// [abort](Communicator::abort) the ranks of the others, join by [`init_all_with`](Self::init_all_with) and
+    /// `blocking(false)`.
     ///
     /// # Safety
     /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
     pub unsafe fn into_communicators(mut self) -> Vec<Communicator> {
-        mem::take(&mut self.0).into_vec()
+        let ranks = mem::take(&mut self.0).into_vec();
+        ranks.iter().filter_map(|rank| rank.0.turn.as_ref()).for_each(|turn| turn.end());
+        ranks
     }
 
     /// The operations of all ranks, on a stream for each, of its context.

@@ -26,7 +26,8 @@ use crate::types::Pod;
 /// with the views of all others.
 ///
 /// **Drop** does not wait for the work that uses the memory: when that is done, the memory is deregistered
-/// and freed; at most it waits for a call of the communicator that another thread is making. Work that waits
+/// and freed; at most it waits for a call of the communicator that another thread is making, which has no limit if it
+/// [blocks](super::CommunicatorOptions::blocking). Work that waits
 /// for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
 /// If an abort waits for graphs, the memory is freed after the abort: later than a `close` or
 /// [`drops::flush`](crate::drops::flush) that follows. The memory keeps the communicator, unless that is

@@ -190,6 +190,7 @@ impl Event {
     /// ```
     #[doc(alias("cuEventRecordWithFlags", "cudaEventRecordWithFlags"))]
     #[doc(alias("cuGraphAddEventRecordNode", "cudaGraphAddEventRecordNode"))]
+    #[doc(alias("CU_EVENT_RECORD_EXTERNAL", "cudaEventRecordExternal"))]
     pub fn record_each<K: StreamKind>(self: &Arc<Self>, stream: &Stream<K>) -> Result<()> {
         let op = "cuEventRecordWithFlags";
         if stream.core().timeline().recording().is_none() {
@@ -375,23 +376,11 @@ impl KeptAlive for Event {}
 
 /// # Events
 impl<K: StreamKind> Stream<K> {
-    /// A new event, [recorded](Event::record) on this stream; for measuring, pass
-    /// [`EventFlags::DEFAULT`].
+    /// A new event, [recorded](Event::record) on this stream; for [measuring](Event::elapsed_since),
+    /// pass [`EventFlags::DEFAULT`].
     ///
     /// # Errors
     /// Those of [`Event::new`] and [`Event::record`].
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// use cuda_core::EventFlags;
-    ///
-    /// let start = stream.record_event(EventFlags::DEFAULT)?;
-    /// // … work on the stream …
-    /// let end = stream.record_event(EventFlags::DEFAULT)?;
-    /// end.synchronize()?;
-    /// println!("{:?}", end.elapsed_since(&start)?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
         let event = Event::new(self.context(), flags)?;

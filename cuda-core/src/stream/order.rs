@@ -162,6 +162,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
     #[doc(alias("cuGraphAddEventWaitNode", "cudaGraphAddEventWaitNode"))]
+    #[doc(alias("CU_EVENT_WAIT_EXTERNAL", "cudaEventWaitExternal"))]
     pub fn wait_event_each(&self, event: &Arc<Event>) -> Result<()> {
         let op = "cuStreamWaitEvent";
         if self.core.timeline().recording().is_none() {

@@ -75,7 +75,23 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 /// }
 /// ```
 ///
-/// Nor does a field that is not `Pod`:
+/// CUDA aligns its vector types to more than their elements: `float2` to 8 bytes, `float4` and `double2` to
+/// 16, but `float3` to 4. An array in their place is aligned like its elements. So `{ mass: f32, place: [f32; 4] }`
+/// has `place` at byte 4 and no padding, and compiles, but the kernel's `struct { float mass; float4 place; }` has it
+/// at byte 16. Give such a field a type with CUDA's alignment, and the gap becomes an error until it is a field:
+///
+/// ```
+/// cuda_core::pod! {
+///     #[repr(align(16))]
+///     struct Float4 { xyzw: [f32; 4] }
+///
+///     /// `struct Body { float mass; float4 place; };`
+///     struct Body { mass: f32, gap: [f32; 3], place: Float4 }
+/// }
+/// assert_eq!((std::mem::offset_of!(Body, place), size_of::<Body>()), (16, 32));
+/// ```
+///
+/// A field that is not `Pod` does not compile:
 ///
 /// ```compile_fail,E0277
 /// cuda_core::pod! {

@@ -25,6 +25,10 @@ use crate::wait::PendingMark;
 /// The points are fixed when the future is created, not when it is first polled. Dropping the
 /// future loses nothing: buffers still wait by themselves for the work that uses them.
 ///
+/// Threads of this crate wake the task. Up to 16 of them sleep in `cuEventSynchronize`, for a point of one stream each.
+/// If more streams are awaited at a time, one more thread polls the remaining ones, with pauses that grow from 20 µs to
+/// 1 ms, or to four times what a round of polling takes if that is more.
+///
 /// # Errors
 /// It yields the driver's errors about the work waited for, and
 /// [`Error::NoThread`](crate::Error::NoThread).
@@ -248,7 +252,8 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
 /// # Futures
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
-    /// block after that.
+    /// block after that. Waits for all that the streams of that work have by now, unless there is a
+    /// [checkpoint](Stream::checkpoint), or an [event](Event) that was waited for, after that work.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
@@ -265,7 +270,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 
     /// Waits, without blocking, for all work that uses the buffer. Neither changing pinned memory
-    /// nor dropping it blocks after that.
+    /// nor dropping it blocks after that. Waits for as much of each stream as [`ready`](Self::ready) does.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};

@@ -67,7 +67,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, nccl;
+    needs 1, nccl, asynchronous;
     fn k_nccl_a_rank_that_does_not_join_a_growth_is_not_waited_for() -> Result<()> {
         let (contexts, streams) = devices(1)?;
         let options = impatience();

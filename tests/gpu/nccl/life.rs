@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cuda_core::drops::DropFailure;
-use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId, group};
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
 use support::judge::DropFailures;
 use support::{expect_drop_failures, gpu_test, refusal, stall};
@@ -177,7 +177,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2, nccl;
+    needs 2, nccl, asynchronous;
     fn k_nccl_a_call_in_progress_ends_with_its_limit() -> Result<()> {
         let (contexts, _) = devices(2)?;
         // SAFETY: nothing is enqueued.
@@ -190,38 +190,6 @@ gpu_test! {
         assert!(expected && since.elapsed() >= SHORT, "{split:?}");
         // It was aborted.
         let again = pair[0].split(Some(0), 0);
-        assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{again:?}");
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 2, nccl;
-    fn k_nccl_communicators_that_block() -> Result<()> {
-        let (contexts, streams) = devices(2)?;
-        let options = CommunicatorOptions::new().blocking(true);
-        let ranks = Ranks::init_all_with(&contexts, &options)?;
-        let mut sums = buffers(&streams, |rank| vec![rank as u32 + 1; 1000])?;
-        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        ranks.wait(&streams)?;
-        assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
-        // Beside ranks that do not.
-        let (others, mut own) = (Ranks::init_all(&contexts)?, buffers(&streams, |_| vec![1u32; 10])?);
-        let mixed = group(|group| {
-            group.on_ranks(&ranks, &streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-            group.on_ranks(&others, &streams)?.all_reduce_in_place(&mut own, Reduction::Sum)
-        });
-        assert!(refusal(mixed).contains("block"));
-        // NCCL lets each wait for the other.
-        Ranks::init_all_with(&contexts, &options)?.finalize()?;
-        // Dropped without that, none waits for the other.
-        let dropped = Ranks::init_all_with(&contexts, &options)?;
-        dropped.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        drop(dropped);
-        assert_eq!(values(&streams, &sums)?, vec![vec![6; 1000]; 2]);
-        cuda_core::drops::flush();
-        ranks.abort()?;
-        let again = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
         assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{again:?}");
         Ok(())
     }
@@ -257,7 +225,7 @@ fn left_alone(
 }
 
 gpu_test! {
-    needs 2, nccl;
+    needs 2, nccl, asynchronous;
     fn k_nccl_a_drop_does_not_wait_for_a_rank_that_comes_late() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
@@ -274,7 +242,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2, nccl;
+    needs 2, nccl, asynchronous;
     fn k_nccl_a_drop_ends_work_that_waits_beyond_its_limit() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;

@@ -8,17 +8,17 @@ use cuda_core::{
 };
 use support::{Alarm, freed_behind_a_stall, gpu_test, refusal, stall};
 
-use super::{apart, buffers, connected, devices, values};
+use super::{apart, buffers, connected, devices, unblocked, values};
 
 gpu_test! {
     needs 2, nccl;
     fn k_nccl_comes_behind_and_before_other_streams() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let ranks = Ranks::init_all(&contexts)?;
+        let both = [Ranks::init_all(&contexts)?, unblocked(&contexts)?];
         let (_, others) = devices(2)?;
         let (_, thirds) = devices(2)?;
         let mut buffers = buffers(&streams, |_| vec![0u32; 1000])?;
-        for round in 1..4 {
+        for (round, ranks) in (1..).zip(both.iter().cycle().take(4)) {
             let host = PinnedBuffer::from_slice(&contexts[0], &vec![round; 1000])?;
             for (stream, buffer) in others.iter().zip(&mut buffers) {
                 stream.upload(&host, buffer)?;
@@ -108,7 +108,7 @@ gpu_test! {
     fn l_nccl_in_graphs() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         // SAFETY: both enqueue the same.
-        let pair = unsafe { Ranks::init_all(&contexts)?.into_communicators() };
+        let pair = unsafe { unblocked(&contexts)?.into_communicators() };
         let mut buffers = buffers(&streams, |_| vec![1u32; 100])?;
         // NCCL connects the ranks at the first operation.
         let graphs = std::thread::scope(|scope| {

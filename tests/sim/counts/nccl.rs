@@ -58,8 +58,7 @@ fn an_all_reduce_costs_a_group() {
 fn an_all_reduce_of_one_rank_costs_one() {
     Counted::run(|driver| {
         let (context, stream, other) = two_streams()?;
-        let options = CommunicatorOptions::new().blocking(true);
-        let ranks = Ranks::init_all_with([&context], &options)?;
+        let ranks = Ranks::init_all([&context])?;
         // SAFETY: the only rank.
         let ranks = unsafe { ranks.into_communicators() };
         let mut sum = stream.alloc_zeroed::<u32>(100)?;
@@ -87,7 +86,7 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
         let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
         // Under an interpreter, joining alone takes longer.
         let limit = Duration::from_millis(if cfg!(miri) { 5000 } else { 500 });
-        let options = CommunicatorOptions::new().limit(limit);
+        let options = CommunicatorOptions::new().blocking(false).limit(limit);
         let ranks = Ranks::init_all_with(&contexts, &options)?;
         // SAFETY: the first operation fails, and none follows it.
         let ranks = unsafe { ranks.into_communicators() };
@@ -108,7 +107,7 @@ fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
         let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
         // An interpreter takes long for what the ranks do together first.
         let limit = Duration::from_millis(if cfg!(miri) { 2000 } else { 500 });
-        let options = CommunicatorOptions::new().limit(limit);
+        let options = CommunicatorOptions::new().blocking(false).limit(limit);
         let ranks = Ranks::init_all_with(&contexts, &options)?;
         let zeroed = |stream: &Stream| stream.alloc_zeroed::<u32>(100);
         let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
@@ -146,10 +145,14 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
         assert!(!names.contains(&"ncclGroupStart"), "not even begun: {names:?}");
         // The second rank is refused, or joins with an error.
         let refuses = || Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function(JOIN).nth(2);
-        for (fault, freed) in [(refuses(), 1), (refuses().takes_effect(), 2)] {
+        let faults = [(refuses(), 1), (refuses().takes_effect(), 2)];
+        for (blocking, (fault, freed)) in
+            [true, false].into_iter().flat_map(|it| faults.clone().map(|fault| (it, fault)))
+        {
             driver.session.inject(fault);
             let mark = driver.session.mark();
-            let refused = Ranks::init_all(&contexts).map(drop);
+            let options = CommunicatorOptions::new().blocking(blocking);
+            let refused = Ranks::init_all_with(&contexts, &options).map(drop);
             assert!(matches!(refused, Err(Error::Nccl(_))), "{refused:?}");
             // Other threads abort them.
             let names = driver.session.since(mark).into_iter().map(|call| call.name);
@@ -161,9 +164,8 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
             assert_eq!(of_nccl.collect::<Vec<_>>(), expected);
         }
         // The end of the group does not wait for a rank whose context cannot be entered.
-        let options = CommunicatorOptions::new().blocking(true);
         driver.session.fail_nth(Some(SET), 2, cuda_sys::CUDA_ERROR_UNKNOWN);
-        let refused = Ranks::init_all_with(&contexts, &options).map(drop);
+        let refused = Ranks::init_all(&contexts).map(drop);
         assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
         Ok(())
     });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda_core::{Event, EventFlags, Signal, StreamPool, WaitValue};
+use cuda_core::{Event, EventFlags, Signal, WaitValue};
 
 use super::*;
 
@@ -73,8 +73,8 @@ fn a_record_on_the_current_stream_costs_1() {
 fn a_pool_costs_nothing_once_made() {
     Counted::run(|driver| {
         let (context, ..) = two_streams()?;
-        driver.refused(|| StreamPool::new(&context, 0));
-        let pool = StreamPool::new(&context, 2)?;
+        driver.refused(|| context.stream_builder().build_pool(0));
+        let pool = context.stream_builder().build_pool(2)?;
         driver.expect([], || (pool.next_stream().id(), pool.streams()[1].id()));
         Ok(())
     });

@@ -13,8 +13,8 @@ fn looking_at_devices() {
             device.uuid()?;
             assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
             device.compute_capability()?;
-            assert!(device.supports_memory_pools()?);
-            assert!(device.is_primary_active()?);
+            assert!(device.attributes().memory_pools_supported()?);
+            assert!(device.primary_state()?.is_active);
             let memory = device.memory_info()?;
             assert!(memory.free <= memory.total);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda_core::{Device, Event, EventFlags, Signal, Stream, StreamPool, WaitValue};
+use cuda_core::{Device, Event, EventFlags, Signal, Stream, WaitValue};
 
 use super::harness::{Token, again, first, sweep};
 
@@ -29,7 +29,7 @@ fn current_streams() {
 fn pools_of_streams() {
     sweep(|| {
         let (_, context) = first()?;
-        let pool = StreamPool::new(&context, 3)?;
+        let pool = context.stream_builder().build_pool(3)?;
         for _ in 0..4 {
             let stream = pool.next_stream();
             drop(stream.alloc_zeroed::<u8>(8)?);

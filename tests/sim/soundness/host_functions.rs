@@ -251,7 +251,7 @@ fn s31_looking_at_a_device_in_a_host_function_is_refused() {
             refused(device.uuid());
             refused(device.total_memory());
             refused(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE));
-            refused(device.is_primary_active());
+            refused(device.primary_state());
         })
     });
 }

@@ -42,9 +42,10 @@ fn ones(streams: &[Stream]) -> Result<Vec<DeviceBuffer<u32>>> {
     streams.iter().map(|stream| stream.upload_new(&[1u32; 100])).collect()
 }
 
-/// Ranks, with memory for each, after an all-reduce, by which they connect.
+/// Ranks whose calls do not block, with memory for each, after an all-reduce, by which they connect.
 fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
-    let (ranks, mut sums) = (Ranks::init_all(contexts)?, ones(streams)?);
+    let options = CommunicatorOptions::new().blocking(false);
+    let (ranks, mut sums) = (Ranks::init_all_with(contexts, &options)?, ones(streams)?);
     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
     streams.iter().try_for_each(Stream::synchronize)?;
     Ok((ranks, sums))
@@ -280,7 +281,8 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
 fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
     clean(|session| {
         let (contexts, _) = devices()?;
-        let pair = parted(Ranks::init_all(&contexts)?);
+        let options = CommunicatorOptions::new().blocking(false);
+        let pair = parted(Ranks::init_all_with(&contexts, &options)?);
         let before = session.calls("ncclCommAbort");
         thread::scope(|scope| {
             // The other rank does not split: it is lost, after NCCL has made a communicator.
@@ -297,6 +299,32 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
         drops::flush();
         assert_eq!(session.calls("ncclCommAbort") - before, 2);
         pair[1].abort()
+    });
+}
+
+/// Without a limit: such a call is not given up.
+#[test]
+fn k_nccl_an_abort_waits_for_a_call_that_blocks() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let (ranks, mut sums) = (Ranks::init_all(&contexts)?, ones(&streams)?);
+        thread::scope(|scope| {
+            let held = session.hold("ncclGroupEnd");
+            let reduce =
+                scope.spawn(|| ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum));
+            held.await_call();
+            let abort = scope.spawn(|| ranks.abort());
+            while !ranks.async_error().is_err_and(|error| error.to_string().contains("aborted")) {
+                thread::yield_now();
+            }
+            assert_eq!(session.calls("ncclCommAbort"), 0);
+            drop(held);
+            reduce.join().expect("no panic")?;
+            abort.join().expect("no panic")
+        })?;
+        drops::flush();
+        assert_eq!(session.calls("ncclCommAbort"), 2);
+        goes_on(&streams, &mut sums)
     });
 }
 
@@ -343,7 +371,7 @@ fn k_nccl_a_growth_that_does_not_begin_keeps_its_id() {
 fn k_nccl_what_grows_is_aborted_before_the_one_it_grows_from() {
     clean(|session| {
         let (contexts, _) = devices()?;
-        let options = CommunicatorOptions::new().limit(Duration::from_secs(20));
+        let options = CommunicatorOptions::new().blocking(false).limit(Duration::from_secs(20));
         let pair = parted(Ranks::init_all_with(&contexts, &options)?);
         pair[1].growth_id()?;
         thread::scope(|scope| {

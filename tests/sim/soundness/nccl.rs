@@ -32,7 +32,7 @@ pub(super) fn parted(ranks: Ranks) -> Vec<Communicator> {
 /// there is still the graph that was captured, and then, once that is gone.
 fn aborted_call(session: &Session, in_graphs: bool, abort_fails: bool) -> Result<[[bool; 2]; 2]> {
     let (contexts, streams) = devices()?;
-    let options = CommunicatorOptions::new().limit(Duration::from_millis(200));
+    let options = CommunicatorOptions::new().blocking(false).limit(Duration::from_millis(200));
     let ranks = Ranks::init_all_with(&contexts, &options)?;
     let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
     let mut capture = || {
@@ -216,7 +216,8 @@ fn k_nccl_a_call_is_ended_if_nccl_refuses_to_say_how_far_it_is() {
     clean(|session| {
         let (contexts, streams) = devices()?;
         // Ranks end all of them after any error.
-        let rank = parted(Ranks::init_all(&contexts[..1])?).remove(0);
+        let options = CommunicatorOptions::new().blocking(false);
+        let rank = parted(Ranks::init_all_with(&contexts[..1], &options)?).remove(0);
         let mut sum = streams[0].alloc_zeroed::<u32>(9)?;
         session.inject(Fault::new(CUresult(3)).function("ncclCommGetAsyncError"));
         let refused = rank.on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum);
@@ -236,7 +237,8 @@ fn n_a_group_comes_after_what_its_thread_has_waited_for() {
     clean(|session| {
         session.set_mode(Mode::Threaded { seed: 5 });
         let (contexts, streams) = devices()?;
-        let ranks = Ranks::init_all(&contexts)?;
+        let options = CommunicatorOptions::new().blocking(false);
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
         let (writer, held) = (contexts[0].create_stream()?, contexts[0].create_stream()?);
         let go = Signal::new(&contexts[0], 0u32)?;
         held.wait_signal(&go, WaitValue::Eq(1))?;

@@ -14,22 +14,6 @@ use crate::stream::Stream;
 use crate::util::{OnDrop, debug_by, lock, thread_number};
 
 /// A block that is allocated.
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use std::sync::Arc;
-///
-/// use cuda_core::Allocator;
-/// use cuda_core::adaptors::Tracking;
-///
-/// let tracking = Arc::new(Tracking::with_backtraces(Allocator::cache()));
-/// let allocator = Allocator::new(Arc::clone(&tracking));
-/// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
-/// for block in tracking.outstanding() {
-///     println!("{} bytes of thread {}", block.bytes, block.thread);
-/// }
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Outstanding {
@@ -190,6 +174,9 @@ impl<A> Tracking<A> {
 /// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
 /// let report = tracking.report();
 /// assert_eq!((report.blocks.len(), report.bytes()), (1, 1000));
+/// for block in tracking.outstanding() {
+///     println!("{} bytes of thread {}", block.bytes, block.thread);
+/// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]

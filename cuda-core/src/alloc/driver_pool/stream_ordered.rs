@@ -34,7 +34,7 @@ unsafe impl DeviceAllocator for DriverPool {
     fn trim(&self, keep: usize) -> Result<usize> {
         let mut pools = Vec::new();
         for device in Device::all()? {
-            if device.supports_memory_pools()? {
+            if device.attributes().memory_pools_supported()? {
                 pools.extend(device.memory_pool()?);
             }
         }

@@ -183,7 +183,9 @@ impl Tensor {
 
     /// Hands the tensor over as a managed tensor of DLPack 1.x, for a capsule named
     /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. No
-    /// driver call if there is none, except one that asks whether the stream is being captured.
+    /// driver call if there is none, except one that asks whether the stream is being captured. Such a
+    /// capsule is for a consumer that passes a `max_version` of major 1 or more:
+    /// [Capsules of Python](super#capsules-of-python).
     ///
     /// The consumer or the capsule's destructor calls the deleter, once, on any thread; otherwise the
     /// memory is leaked. The deleter leaves the current context unchanged and drops the buffer: memory
@@ -215,7 +217,7 @@ impl Tensor {
     }
 
     /// [`Tensor::into_raw`] for consumers that know DLPack only before 1.0: for a capsule named
-    /// `dltensor`.
+    /// `dltensor`. Such consumers [pass no `max_version`](super#capsules-of-python) of major 1 or more.
     ///
     /// # Errors
     /// Those of [`Tensor::into_raw`]; [`Error::Invalid`] for [shared](Self::shared) memory, since

@@ -23,7 +23,8 @@ use crate::util::debug_by;
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::dlpack::ImportedTensor;
 ///
-/// let raw = take("dltensor_versioned"); // of `x.__dlpack__(stream=…)` with `stream`'s handle
+/// // The capsule of `x.__dlpack__(stream=…, max_version=(1, 0))`, with `stream`'s handle.
+/// let raw = take("dltensor_versioned");
 /// // SAFETY: the producer has made `stream` wait, and the capsule was renamed, so that it is not
 /// // deleted twice; no other code writes the tensor from now on.
 /// let tensor = unsafe { ImportedTensor::from_raw(raw, &stream) }?;
@@ -74,7 +75,8 @@ const MASK: DLDataType = DLDataType { code: DLDataType::BOOL, ..u8::DATA_TYPE };
 struct ReadAlone;
 
 impl ImportedTensor {
-    /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`. No driver call.
+    /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`: see
+    /// [Capsules of Python](super#capsules-of-python). No driver call.
     ///
     /// `stream` is the one that the producer was asked to make wait: work that uses the memory comes
     /// after what is enqueued on it by now.

@@ -6,6 +6,20 @@
 //! such a library, and becomes a buffer. Either side gives memory back by calling the other's
 //! deleter.
 //!
+//! # Capsules of Python
+//! `__dlpack__` returns a `PyCapsule`, whose name says which struct it holds. The producer chooses by the
+//! argument `max_version`, which the consumer passes:
+//!
+//! | `max_version` | name of the capsule | the producer calls | the consumer calls |
+//! |---|---|---|---|
+//! | of major 1 or more | `dltensor_versioned` | [`Tensor::into_raw`] | [`ImportedTensor::from_raw`] |
+//! | none, or of major 0 | `dltensor` | [`Tensor::into_raw_unversioned`] | [`ImportedTensor::from_raw_unversioned`] |
+//!
+//! So ask other libraries for `x.__dlpack__(stream=…, max_version=(1, 0))`. A library that knows DLPack only
+//! before 1.0 may return `dltensor` all the same, so let the capsule's name decide. The consumer renames the
+//! capsule to `used_dltensor_versioned` or `used_dltensor`, and the capsule's destructor calls the deleter unless
+//! it was renamed. `tests/interop/interop.py` in the repository has both sides, with `ctypes`.
+//!
 //! # Who orders what
 //! The ledger of a buffer does not know what other libraries enqueue, so both sides follow the
 //! protocol: the consumer names the stream on which it uses the tensor (the argument `stream` of
@@ -28,7 +42,7 @@
 //! use cuda_core::dlpack::{Consumer, Tensor};
 //!
 //! let matrix = Tensor::new(stream.alloc_zeroed::<f32>(6)?, &[2, 3], None)?;
-//! // `matrix.__dlpack__(stream=1)`: the legacy default stream.
+//! // `matrix.__dlpack__(stream=1, max_version=(1, 0))`: the legacy default stream.
 //! // SAFETY: that stream lives as long as its context.
 //! let consumer = unsafe { Consumer::of_protocol(Some(1), stream.context(), Arc::new(())) }?;
 //! capsule(matrix.into_raw(&consumer)?.as_ptr()); // its owner calls the deleter

@@ -61,16 +61,6 @@ raw_enum! {
 
 /// # Virtual memory
 impl Device {
-    /// Whether memory of the device can be mapped into reserved addresses, which
-    /// [`VirtualBuffer`] needs.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn supports_virtual_memory(self) -> Result<bool> {
-        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-        Ok(self.attribute(attribute)? != 0)
-    }
-
     /// The granularity, in bytes, of the device's physical memory: `cuMemGetAllocationGranularity`.
     ///
     /// # Errors

@@ -10,20 +10,7 @@ use crate::util::raw_enum;
 
 raw_enum! {
     /// The domain whose writes the fences of a kernel wait for; kernels of different domains do not
-    /// slow each other's fences down. From CUDA 12.0 on.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
-    /// use cuda_core::MemorySyncDomain;
-    ///
-    /// let launch = stream
-    ///     .kernel(&function)
-    ///     .grid(8)
-    ///     .block(256)
-    ///     .memory_sync_domain(MemorySyncDomain::Remote);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
+    /// slow each other's fences down. From CUDA 12.0 on; see [`Launch::memory_sync_domain`].
     MemorySyncDomain: CUlaunchMemSyncDomain {
         /// The domain of all kernels that set none: `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
         Default = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
@@ -72,8 +59,8 @@ impl Attributes {
 impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
     /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid must be a
-    /// multiple of it. More than 8 blocks need `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`, which a
-    /// raw call sets for [`Function::as_raw`](crate::Function::as_raw).
+    /// multiple of it. More than 8 blocks need `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`, which
+    /// [`Function::set_attribute`](crate::Function::set_attribute) sets.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -144,6 +144,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
     ///
+    /// The launch counts as a use of all of the view that is passed: a launch with a whole buffer waits for a copy to any
+    /// part of it, whatever the kernel accesses. To let both run at once, pass each its part, as by
+    /// [`split_at_mut`](crate::Buffer::split_at_mut).
+    ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;

@@ -206,7 +206,7 @@ impl<K: StreamKind> Stream<K> {
     /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
+    #[doc(alias("cuLaunchKernel", "cudaLaunchKernel", "launch_builder"))]
     pub fn kernel<'a>(&'a self, kernel: &'a impl Launchable) -> Launch<'a, K> {
         let context = self.context();
         let prepared = Prepared::boxed(context, kernel.in_context(context));

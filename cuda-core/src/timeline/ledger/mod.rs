@@ -24,21 +24,7 @@ pub(crate) use entries::{overlap, within};
 pub(crate) use fences::{Fences, NO_FENCES, ONLY_IN_ITS_GRAPH};
 pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 
-/// What an operation does to memory.
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::Access;
-///
-/// # fn library_call(_stream: cuda_core::sys::CUstream, _address: u64) {}
-/// let buffer = stream.alloc::<f32>(1024)?;
-/// // SAFETY: until the second call nothing but the library's kernel uses the buffer.
-/// unsafe { buffer.note_use(&stream, Access::Write) }?; // the stream waits for earlier users
-/// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that writes `buffer`
-/// // SAFETY: since the first call nothing else has used it, and the kernel does no more than write it.
-/// unsafe { buffer.note_use(&stream, Access::Write) }?; // later users wait for the kernel
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
+/// What an operation does to memory; see [`Buffer::note_use`](crate::Buffer::note_use).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Access {

@@ -75,7 +75,7 @@ entries! {
         }
         // SAFETY: the type says which of the union's fields there is.
         let array = unsafe { given.res.array.hArray };
-        let id = call.array(array)?;
+        let id = own_array(call, array)?;
         if call.images.arrays[&id].descriptor.flags & SURFACE == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -98,6 +98,15 @@ entries! {
     }
 }
 
+/// An array of the current context. Driver 580 refuses others, although copies of them succeed in any context of the
+/// device, and it takes mipmapped arrays and linear memory of others.
+fn own_array(call: &mut Call, array: CUarray) -> Outcome<Id> {
+    let id = call.array(array)?;
+    let block = &call.space.blocks[&call.images.arrays[&id].block];
+    let current = Some(call.current()?);
+    if block.context == current { Ok(id) } else { Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) }
+}
+
 /// # Safety
 /// The fields that the description's type names are set.
 unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outcome {
@@ -108,7 +117,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
         CU_RESOURCE_TYPE_ARRAY => {
             // SAFETY: the type says which of the union's fields there is.
             let array = unsafe { resource.res.array.hArray };
-            call.array(array).map(drop)
+            own_array(call, array).map(drop)
         }
         CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
             // SAFETY: the type says which member of the union the caller wrote.

@@ -113,6 +113,14 @@ fn objects_are_of_what_exists() {
         assert_eq!(back.borderColor, [border; 4]);
         ok!(cuTexObjectDestroy(sampled));
     }
+    let (mut own, mut other) = (null_mut(), null_mut());
+    ok!(cuCtxGetCurrent(&mut own));
+    ok!(cuCtxCreate_v2(&mut other, 0, 0));
+    let refused = CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    fails!(refused, cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
+    fails!(refused, cuSurfObjectCreate(&mut surface, &resource(drawn)));
+    ok!(cuCtxDestroy_v2(other));
+    ok!(cuCtxSetCurrent(own));
     ok!(cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
     fails!(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&mut surface, &resource(plain)));
     ok!(cuSurfObjectCreate(&mut surface, &resource(drawn)));

@@ -90,10 +90,12 @@ fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
 fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
     require_nccl()?;
     let contexts = Device::contexts(Device::all()?.take(RANKS))?;
-    let options = CommunicatorOptions::new();
-    let join = |options| Ranks::init_all_with(&contexts, &options).map(Arc::new);
-    let blocks = join(options.blocking(true))?;
-    let ranks = if blocking { blocks.clone() } else { join(options)? };
+    let join = |blocking| {
+        let options = CommunicatorOptions::new().blocking(blocking);
+        Ranks::init_all_with(&contexts, &options).map(Arc::new)
+    };
+    let blocks = join(true)?;
+    let ranks = if blocking { blocks.clone() } else { join(false)? };
     let side = || -> cuda_core::Result<(Vec<Stream>, Vec<DeviceBuffer<f32>>)> {
         let streams: Vec<_> =
             contexts.iter().map(Context::create_stream).collect::<Result<_, _>>()?;
