@@ -1,6 +1,6 @@
 //! Runs the checks of continuous integration.
 
-mod full_run;
+pub(crate) mod full_run;
 pub(crate) mod named;
 mod pages;
 mod steps;

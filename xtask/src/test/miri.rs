@@ -1,5 +1,6 @@
 //! The in-process suites under Miri.
 
+mod passed;
 mod suites;
 mod times;
 
@@ -14,6 +15,7 @@ use crate::process::{cargo_of, require};
 use crate::suite::process::{Ended, follow};
 use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};
 use crate::{queue, workspace};
+use passed::Passed;
 use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
 use times::{Times, deal};
 
@@ -68,12 +70,22 @@ pub(crate) fn run(
     println!("\n== {LABEL}");
     let root = workspace::root()?;
     let times = Times::read(&root);
-    let mut parts = Vec::new();
+    let is_whole_run = depth == Depth::Full && filter.is_empty();
+    let passed = if is_whole_run { Passed::read(&root)? } else { None };
+    let (mut parts, mut measured, mut before) = (Vec::new(), Vec::new(), 0);
     let (mut taken, mut left) = (Vec::new(), Vec::new());
     for suite in &SUITES {
         let mut tests = suite.tests(programs)?;
         tests.retain(|name| wanted(suite, name, filter));
-        let (some, others) = sample(suite.turn, tests, depth, &times);
+        let (mut some, others) = sample(suite.turn, tests, depth, &times);
+        let earlier = |name: &String| passed.as_ref()?.finished(suite, name);
+        let finished: Vec<_> = some.iter().filter_map(earlier).collect();
+        some.retain(|name| earlier(name).is_none());
+        measured.extend(finished.iter().map(|test| (test.time, test.name.clone())));
+        before += finished.len();
+        if !finished.is_empty() {
+            report.row(&suite.label()).add(LABEL, Run { finished, ..Run::default() });
+        }
         let reason = "not in this sample: cargo xtask ci --full --step miri";
         for name in &others {
             report.not_run(&suite.label(), name, reason);
@@ -91,11 +103,18 @@ pub(crate) fn run(
     );
     println!("{note}");
     report.note(note);
+    if before > 0 {
+        let note = format!("{LABEL}: {before} tests have passed in an earlier run of this commit");
+        println!("{note}");
+        report.note(note);
+    }
     // What takes long does not begin last.
     parts.sort_by(|a, b| times.of_all(&b.tests).total_cmp(&times.of_all(&a.tests)));
-    let mut measured = Vec::new();
     let interpret = |part: Part| {
-        let ended = follow(part.command(depth), &mut super::show);
+        let ended = follow(part.command(depth), &mut super::show).and_then(|ended| {
+            passed.as_ref().map(|it| it.add(part.suite, &ended.run.finished)).transpose()?;
+            Ok(ended)
+        });
         (part, ended)
     };
     for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
@@ -110,8 +129,9 @@ pub(crate) fn run(
         row.add(LABEL, run);
     }
     // Lost tests would count as taking no time.
-    if depth == Depth::Full && filter.is_empty() && report.outcome() == Outcome::Passed {
+    if is_whole_run && report.outcome() == Outcome::Passed {
         times::write(&root, &measured)?;
+        passed.map(Passed::remove).transpose()?;
     }
     report.note(format!("{LABEL}: {}", slowest(measured, 25)));
     Ok(())
