@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             Target::asked_or_real(None)?;
         }
         // The same bench in a program that is optimised, which cargo builds first.
-        let mut optimised = cargo("run --release --package xtask --");
+        let mut optimised = cargo("run --release --package xtask --features xtask/driver --");
         let status =
             optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
         return Ok(Outcome::of_exit(status.code()));
@@ -242,7 +242,7 @@ impl Args {
             bail!(nothing_of_that_name());
         };
         if let Some(devices) = self.sim {
-            Target::Simulated { devices }.install()?;
+            Target::Simulated { devices, without_nvrtc: None }.install()?;
         }
         let took = sample(Device::get(self.device)?, self.effort(), side)?;
         self.forget_races();

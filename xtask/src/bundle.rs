@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use fs_err as fs;
 
-use crate::bench::peers;
 use crate::cargo::{build, library_file};
 use crate::table::Table;
 use crate::test::programs;
-use crate::{Outcome, test_gpu, workspace};
+use crate::{Outcome, cudarc, test_gpu, workspace};
 
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 60 << 20;
@@ -55,13 +54,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for program in build(&format!("{} --profile bundle", test_gpu::SUITES))?.tests() {
         pack(&program.path, test_gpu::file_name(&program.suite))?;
     }
-    let built =
-        build("build -p xtask -p cuda-driver-sim-library -p cuda-interop --profile bundle")?;
+    let built = build(
+        "build -p xtask --features xtask/driver -p cuda-driver-sim-library -p cuda-interop --profile bundle",
+    )?;
     for (name, path) in built.programs() {
         pack(path, name)?;
     }
-    match peers::build() {
-        Ok(path) => pack(&path, peers::PROGRAM)?,
+    match cudarc::build() {
+        Ok(path) => pack(&path, cudarc::PROGRAM)?,
         Err(why) => eprintln!("left out: {why}"),
     }
     fs::create_dir_all(directory.join("examples"))?;

@@ -6,21 +6,28 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "driver")]
 mod bench;
 mod bindings;
 mod bundle;
 mod cargo;
 mod checks;
 mod ci;
+mod cudarc;
+#[cfg(feature = "driver")]
 mod demo;
+#[cfg_attr(not(feature = "driver"), path = "driver_elsewhere.rs")]
+mod driver;
 mod headers;
 mod mutants;
 mod package;
 mod process;
 mod progress;
 mod queue;
+#[cfg(feature = "driver")]
 mod replay;
 mod suite;
+#[cfg(feature = "driver")]
 mod svg;
 mod table;
 mod target;
@@ -82,37 +89,30 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    Demo(demo::Args),
     Test(test::Args),
     TestGpu(test_gpu::Args),
-    Bench(bench::Args),
+    #[command(flatten)]
+    Driver(driver::Task),
     Bundle(bundle::Args),
     Bindings(bindings::Args),
     Headers(headers::Args),
     Package(package::Args),
     Mutants(mutants::Args),
-    Replay(replay::Args),
     Ci(ci::Args),
-    /// Prints the devices that the driver shows, as JSON; `test-gpu` calls it.
-    #[command(hide = true)]
-    Devices,
 }
 
 impl Task {
     fn run(&self) -> anyhow::Result<Outcome> {
         let outcome = match self {
-            Self::Demo(args) => demo::run(args),
             Self::Test(args) => test::run(args),
             Self::TestGpu(args) => test_gpu::run(args),
-            Self::Bench(args) => bench::run(args),
+            Self::Driver(task) => task.run(),
             Self::Bundle(args) => bundle::run(args),
             Self::Bindings(args) => bindings::run(args),
             Self::Headers(args) => headers::run(args),
             Self::Package(args) => package::run(args),
             Self::Mutants(args) => mutants::run(args),
-            Self::Replay(args) => replay::run(args),
             Self::Ci(args) => ci::run(args),
-            Self::Devices => target::print_devices(),
         };
         match outcome {
             Err(error) if error.is::<Refusal>() => {

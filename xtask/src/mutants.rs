@@ -175,7 +175,7 @@ fn run_tests(
     mut left: BTreeSet<&str>,
 ) -> Result<(Vec<Finished>, HashSet<String>)> {
     let lazy = Setting { devices: 4, variant: Variant::Lazy };
-    let mut invocation = lazy.invocation(&Target::Simulated { devices: 4 })?;
+    let mut invocation = lazy.invocation(&Target::Simulated { devices: 4, without_nvrtc: None })?;
     let settings = [
         ("CUDA_TESTS_WATCHDOG", WATCHDOG),
         ("CUDA_TESTS_ROTATION", "0"), // programs that are known to catch them

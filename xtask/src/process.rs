@@ -97,6 +97,7 @@ fn not_started(command: &Command) -> String {
 /// Runs a command, passes each line of its output on as it comes, and ends it if it takes longer than
 /// `patience`. The error has the last line of its error output; it is a [`Refusal`](crate::Refusal) where
 /// the exit code is that of one.
+#[cfg(feature = "driver")]
 pub(crate) fn ask(command: Command, patience: Duration, take: impl FnMut(&str)) -> Result<()> {
     let last = |errors: &mut dyn Iterator<Item = String>| {
         errors.filter(|line| !line.trim().is_empty()).last()
@@ -181,7 +182,7 @@ pub(crate) fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "driver"))]
 mod tests {
     use super::*;
 

@@ -113,7 +113,7 @@ fn draw_snapshot(args: &Args, text: &str, name: &str) -> anyhow::Result<Outcome>
 fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
     let last = log.streams.iter().map(|stream| stream.device).max();
     let (target, why) = Target::real_or_simulated(args.sim, last.unwrap_or(0).min(63) + 1)?;
-    let Target::Simulated { devices } = target else {
+    let Target::Simulated { devices, .. } = target else {
         return Ok((target.to_string(), None));
     };
     // Queued frees would count as reserved.

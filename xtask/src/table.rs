@@ -18,14 +18,18 @@ impl Table {
         table
     }
 
+    pub(crate) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+/// What the tables of the bench have beside rows.
+#[cfg(feature = "driver")]
+impl Table {
     /// Left-aligns these columns, and right-aligns all others.
     pub(crate) fn left(mut self, columns: &[usize]) -> Self {
         self.left = columns.to_vec();
         self
-    }
-
-    pub(crate) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
     /// A line above the next row, after an empty one, unless the row before is under the same title;
@@ -81,6 +85,7 @@ mod tests {
         assert_eq!(table.to_string(), "suite   passed\na            7\nlonger      12\n");
     }
 
+    #[cfg(feature = "driver")]
     #[test]
     fn titles_are_for_terminals_and_alignment_for_both() {
         let mut table = Table::new(["suite", "passed", "why"]).left(&[0, 2]);

@@ -6,13 +6,15 @@ mod miri;
 pub(crate) mod programs;
 mod template;
 
+use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::cargo::build;
+use crate::cargo::{Built, build};
 use crate::process::cargo;
-use crate::suite::process::follow;
+use crate::suite::process::{Ended, follow};
 use crate::suite::{Invocation, Program, Report, Row, Setting, Variant};
 use crate::target::Target;
 use crate::{Outcome, queue};
@@ -27,10 +29,10 @@ const LONGEST: &str = "cuda-tests::sim";
 /// Builds all tests. Every task that needs one of them builds them all, since the features of a
 /// package depend on the packages built with it: another selection would compile most of them
 /// again.
-const TESTS: &str = "test --workspace --no-run";
+const TESTS: &str = "test --workspace --features xtask/driver --no-run";
 
 /// Builds what runs beside tests: one more library, as long as everything else is selected too.
-const BESIDE: &str = "build --workspace --lib --bins --examples --tests";
+const BESIDE: &str = "build --workspace --features xtask/driver --lib --bins --examples --tests";
 
 /// The settings of tests that poison their process: they are about how a process ends, which schedule
 /// and allocator do not affect.
@@ -69,34 +71,37 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
     let filter = args.filter.as_deref().unwrap_or_default();
-    let built = build(TESTS).context("the tests do not build")?.tests();
+    let built = build(TESTS).context("the tests do not build")?;
+    let (programs, target) = (built.tests(), target(&built, args.sim)?);
     let mut passes = Vec::new();
-    for program in &built {
+    for program in &programs {
         passes.extend(settings(program, args.sim).into_iter().map(|pass| (program, pass)));
     }
     // It takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
     // A pass runs one test at a time, on the driver that its process shares.
-    let run = |(program, pass)| run_pass(program, pass, filter);
-    for row in queue::each(queue::processors(), passes, run) {
+    let run = |(program, pass)| run_pass(program, pass, &target, filter);
+    let (rows, others) = thread::scope(|scope| {
+        // They build more than they run, and passes often wait.
+        let others = scope.spawn(|| run_others(filter, args.sim));
+        let rows = queue::each(queue::processors(), passes, run);
+        (rows, others.join().expect("it does not panic"))
+    });
+    for row in rows {
         report.rows.push(row?);
     }
     report.rows.retain(|row| !row.is_empty());
-    run_doc_tests(filter, &mut report)?;
-    let beside = build(BESIDE)?;
-    programs::interop(filter, &beside, &mut report)?;
-    programs::examples(filter, args.sim, &beside, &mut report)?;
-    template::run(filter, &beside, &mut report)?;
+    report.absorb(others?);
     if args.faults {
         let sampled = |rotation| Depth::Sampled { rotation };
         let depth = args.rotation.map_or(Depth::Full, sampled);
-        faults::run(&built, filter, args.sim, depth, &mut report)?;
+        faults::run(&programs, filter, &target, depth, &mut report)?;
     } else {
         let what = "the GPU suites, with a failure at every driver call";
         report.not_run("simulated", what, "cargo xtask test --faults");
     }
     if args.miri {
-        miri::run(&built, filter, Depth::Full, &mut report)?;
+        miri::run(&programs, filter, Depth::Full, &mut report)?;
     } else {
         report.not_run("Miri", "the in-process suites", "cargo xtask test --miri");
     }
@@ -108,21 +113,26 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 /// Runs only the in-process suites under Miri.
 pub(crate) fn run_miri(depth: Depth) -> Result<Outcome> {
     miri::check_installed()?;
-    alone(|built, report| miri::run(built, "", depth, report))
+    alone(|built, report| miri::run(&built.tests(), "", depth, report))
 }
 
 /// Runs only the GPU suite with a failure at every driver call.
 pub(crate) fn run_faults(depth: Depth) -> Result<Outcome> {
-    alone(|built, report| faults::run(built, "", DEVICES, depth, report))
+    alone(|built, report| faults::run(&built.tests(), "", &target(built, DEVICES)?, depth, report))
 }
 
 /// Builds all tests and prints the report of this part of them.
-fn alone(part: impl FnOnce(&[Program], &mut Report) -> Result<()>) -> Result<Outcome> {
+fn alone(part: impl FnOnce(&Built, &mut Report) -> Result<()>) -> Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    part(&build(TESTS)?.tests(), &mut report)?;
+    part(&build(TESTS)?, &mut report)?;
     print!("{}", report.text(started.elapsed()));
     Ok(report.outcome())
+}
+
+/// The simulated driver, asked for by the program that was built beside the tests.
+fn target(built: &Built, devices: u32) -> Result<Target> {
+    Target::simulated(built.program("xtask")?, devices)
 }
 
 /// The settings with which a program runs, one after the other: only the GPU suites need any.
@@ -136,26 +146,26 @@ fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
     variants.iter().map(setting).collect()
 }
 
-fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> Result<Row> {
+fn run_pass(
+    program: &Program,
+    setting: Option<Setting>,
+    target: &Target,
+    filter: &str,
+) -> Result<Row> {
     let mut row = Row::new(&program.suite);
     let cases = program.list(filter)?;
     let (invocation, names) = match setting {
         None => (Invocation::default(), cases.iter().map(|case| case.name.as_str()).collect()),
         Some(setting) => {
             row.name += &format!(", {setting}");
-            let target = Target::Simulated { devices: setting.devices };
-            setting.choose(&mut row, program, &cases, &target)?
+            setting.choose(&mut row, program, &cases, target)?
         }
     };
     if !names.is_empty() {
         println!("{}: {} tests begin", row.name, names.len());
         // Other passes run concurrently: each prints its output as a whole.
         let mut lines = format!("\n== {}: {} tests\n", row.name, names.len());
-        let run = program.run(&invocation, &names, &mut |line| {
-            if is_worth_showing(line) {
-                lines += &format!("{line}\n");
-            }
-        });
+        let run = program.run(&invocation, &names, &mut |line| append(&mut lines, line));
         print!("{lines}");
         row.add(&program.suite, run?);
     }
@@ -174,13 +184,38 @@ fn show(line: &str) {
     }
 }
 
+fn append(lines: &mut String, line: &str) {
+    if is_worth_showing(line) {
+        lines.extend([line, "\n"]);
+    }
+}
+
+/// Runs what is no test program that cargo has built: doc tests, Python, examples, and the template.
+fn run_others(filter: &str, devices: u32) -> Result<Report> {
+    let mut report = Report::default();
+    run_doc_tests(filter, &mut report)?;
+    let built = build(BESIDE)?;
+    programs::interop(filter, &built, &mut report)?;
+    programs::examples(filter, devices, &built, &mut report)?;
+    template::run(filter, &built, &mut report)?;
+    Ok(report)
+}
+
 fn run_doc_tests(filter: &str, report: &mut Report) -> Result<()> {
-    println!("\n== doc tests");
     let mut command = cargo("test --workspace --doc --no-fail-fast --");
     command.arg(filter);
-    let ended = follow(command, &mut show).context("doc tests")?;
+    let ended = follow_as_a_whole("doc tests", command)?;
     report.row("doc tests").add("doc tests", ended.run);
     Ok(())
+}
+
+/// Runs cargo, and prints the output of its tests when it has ended, between those of passes.
+fn follow_as_a_whole(name: &'static str, command: Command) -> Result<Ended> {
+    println!("{name} begin");
+    let mut lines = format!("\n== {name}\n");
+    let ended = follow(command, &mut |line| append(&mut lines, line));
+    print!("{lines}");
+    ended.context(name)
 }
 
 #[cfg(test)]

@@ -3,26 +3,20 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::env::consts::EXE_SUFFIX;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use serde::Deserialize;
 
 use super::Unit;
 use super::report::{Peer, Report, Version};
-use crate::cargo::Built;
-use crate::process::{ask, cargo, python};
-use crate::workspace;
+use crate::cudarc::{self, PROGRAM};
+use crate::process::{ask, python};
 
-/// Packages that `SCRIPT` knows, and the crate that [`PROGRAM`] is written with.
+/// Packages that `SCRIPT` knows, and the crate that [`cudarc`] measures.
 pub(crate) const NAMES: [&str; 4] = ["CuPy", "PyTorch", "cuda.core", CRATE];
 
 const CRATE: &str = "cudarc";
-
-/// Of `xtask/bench/cudarc`.
-pub(crate) const PROGRAM: &str = "bench-cudarc";
 
 /// Passed as an argument, so that no file must be found beside this program.
 const SCRIPT: &str = include_str!("../../bench/peers.py");
@@ -75,30 +69,10 @@ fn peer(name: &str, batches: usize) -> anyhow::Result<Command> {
         return Ok(python);
     }
     let packed = env::current_exe()?.with_file_name(format!("{PROGRAM}{EXE_SUFFIX}"));
-    let path = if packed.exists() { packed } else { build()? };
+    let path = if packed.exists() { packed } else { cudarc::build()? };
     let mut program = Command::new(path);
     program.arg(batches);
     Ok(program)
-}
-
-/// Builds [`PROGRAM`]. The error is one line.
-pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    let built = of_program("build --release --locked")
-        .and_then(|mut cargo| Ok(Built::of(&mut cargo)?.program(PROGRAM)?.to_owned()));
-    built.map_err(|error| {
-        let text = format!("{error:#}");
-        let said = text.trim_end().lines().last().unwrap_or("it failed");
-        anyhow!("{PROGRAM} could not be built: {}", said.trim())
-    })
-}
-
-/// Cargo for the package of [`PROGRAM`], which is a workspace of its own.
-pub(crate) fn of_program(arguments: &str) -> anyhow::Result<Command> {
-    let root = workspace::root()?;
-    let mut cargo = cargo(arguments);
-    cargo.current_dir(root.join("xtask/bench/cudarc"));
-    cargo.env("CARGO_TARGET_DIR", workspace::target(&root)?.join(PROGRAM));
-    Ok(cargo)
 }
 
 impl Answer {

@@ -5,10 +5,9 @@
 use std::process::Command;
 
 use super::{pages, tidy};
-use crate::bench::peers;
 use crate::process::{cargo, cargo_of, require};
 use crate::test::{self, Depth};
-use crate::{Outcome, run_task, workspace};
+use crate::{Outcome, cudarc, run_task, workspace};
 
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -113,15 +112,15 @@ fn lints(depth: Depth) -> anyhow::Result<Outcome> {
         let help = format!("rustup component add {component}");
         require(cargo(&format!("{subcommand} --version")), help)?;
     }
-    let libraries = "-p cuda-sys -p cuda-core --no-default-features";
+    let without = "-p cuda-sys -p cuda-core -p xtask --no-default-features";
     let mut all = vec![
         cargo("fmt --all --check"),
-        cargo("clippy --workspace --all-targets -- --deny warnings"),
-        cargo(&format!("clippy {libraries} --all-targets -- --deny warnings")),
-        peers::of_program("fmt --check")?,
+        cargo("clippy --workspace --features xtask/driver --all-targets -- --deny warnings"),
+        cargo(&format!("clippy {without} --all-targets -- --deny warnings")),
+        cudarc::of_program("fmt --check")?,
     ];
     match depth.share(OF_PEERS) {
-        None | Some(0) => all.push(peers::of_program("clippy --locked -- --deny warnings")?),
+        None | Some(0) => all.push(cudarc::of_program("clippy --locked -- --deny warnings")?),
         Some(_) => println!("not in this sample: the program that measures cudarc"),
     }
     commands(&mut all)
@@ -131,7 +130,10 @@ fn docs(depth: Depth) -> anyhow::Result<Outcome> {
     let mut documents = vec![cargo("doc --no-deps -p cuda-sys -p cuda-core")];
     match depth.share(2) {
         None | Some(0) => {
-            documents.insert(0, cargo("doc --workspace --no-deps --document-private-items"));
+            documents.insert(
+                0,
+                cargo("doc --workspace --features xtask/driver --no-deps --document-private-items"),
+            );
         }
         Some(_) => println!("not in this sample: private items, other packages"),
     }

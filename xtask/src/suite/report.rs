@@ -141,6 +141,13 @@ impl Report {
         &mut self.rows[at]
     }
 
+    /// Adds the results of other rows.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.beside.left_out.extend(other.beside.left_out);
+        self.beside.notes.extend(other.beside.notes);
+    }
+
     /// Adds tests that did not run and that belong to no row.
     pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
         self.beside.leave_out(suite, name, reason);

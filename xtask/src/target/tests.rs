@@ -1,9 +1,10 @@
 //! The drivers and libraries of this program's own tests, and tests of targets.
 
+use super::Libraries;
 use super::first;
-use super::libraries::{Libraries, mapped};
 
 /// The driver of this program's own tests: a process has only one, so they share it.
+#[cfg(feature = "driver")]
 pub(crate) fn simulated() -> cuda_sim::Session {
     let config = cuda_sim::Config::default().devices(2).quarantine(0).mode(cuda_sim::Mode::Eager);
     // The test that ran first has installed it.
@@ -28,10 +29,10 @@ fn a_choice_made_outside_is_narrowed_not_replaced() {
     assert_eq!(first(None, 2), "0,1");
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "driver", target_os = "linux"))]
 #[test]
 fn a_file_is_found_among_those_mapped() {
-    let libc = mapped("libc.so").expect("every program has it");
+    let libc = super::machine::mapped("libc.so").expect("every program has it");
     assert!(libc.starts_with('/') && libc.contains("/libc.so"), "{libc}");
-    assert_eq!(mapped("libnothing.so"), None);
+    assert_eq!(super::machine::mapped("libnothing.so"), None);
 }

@@ -17,7 +17,7 @@ const LABEL: &str = "a failure at every call";
 pub(super) fn run(
     programs: &[Program],
     filter: &str,
-    devices: u32,
+    target: &Target,
     depth: Depth,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -32,9 +32,8 @@ pub(super) fn run(
         }
         case.needs > 0
     });
-    let (setting, target) =
-        (Setting { devices, variant: Variant::Lazy }, Target::Simulated { devices });
-    let (mut invocation, names) = setting.choose(&mut row, program, &cases, &target)?;
+    let setting = Setting { devices: target.devices(), variant: Variant::Lazy };
+    let (mut invocation, names) = setting.choose(&mut row, program, &cases, target)?;
     invocation.environment.push(("CUDA_TESTS_FAULTS", record.0.display().to_string()));
     invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::cargo::Built;
 use crate::process::{Record, cargo};
-use crate::suite::process::follow;
 use crate::suite::{Finished, Report, Run};
 use crate::workspace;
 
@@ -21,7 +20,6 @@ pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::R
     if !NAME.contains(filter) {
         return Ok(());
     }
-    println!("\n== {NAME}");
     let (root, library) = (workspace::root()?, built.library("cuda_sim")?);
     let folder = library.with_file_name("template");
     let copy = folder.join("crate");
@@ -33,7 +31,7 @@ pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::R
         .env_remove("CUDA_SYS_LIBRARY")
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("CUDA_SIM_REPORT", &record.0);
-    let mut run = follow(command, &mut super::show).context(NAME)?.run;
+    let mut run = super::follow_as_a_whole(NAME, command)?.run;
     if run.complaint.is_none() && !run.finished.iter().any(Finished::has_failed) {
         run.complaint = complaint(&run, &record.read());
     }

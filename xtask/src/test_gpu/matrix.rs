@@ -122,7 +122,7 @@ mod tests {
     fn matrix(rows: Vec<Row>, settings: &[Setting], require: Option<u32>) -> Matrix {
         let program = Program { suite: "gpu".into(), path: "gpu".into(), directory: None };
         let cases = vec![Case::parse("a::needs_1"), Case::parse("b::needs_2")];
-        let target = Target::Simulated { devices: 2 };
+        let target = Target::Simulated { devices: 2, without_nvrtc: None };
         let mut report = Report::default();
         report.rows = rows;
         Matrix::new(&target, &[(program, cases)], report, settings, require)
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn rows_beyond_the_machine_are_there() {
-        let settings = settings(&Target::Simulated { devices: 1 });
+        let settings = settings(&Target::Simulated { devices: 1, without_nvrtc: None });
         assert_eq!(settings.len(), 12);
         assert_eq!(settings[3].to_string(), "2-sim-lazy");
     }

@@ -1,0 +1,177 @@
+//! The driver's devices, and the libraries beside it.
+
+use std::env;
+use std::ffi::{OsString, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use cuda_core::{Device, Version, driver_version, nccl, nvrtc};
+use cuda_sys::os;
+
+use super::libraries::{DEVICE_RUNTIME, Libraries, Library, RUNTIME};
+use super::{Gpus, Machine, Target};
+use crate::{Outcome, driver};
+
+/// The variable that names NVRTC to `cuda-core`.
+const NVRTC: &str = "CUDA_CORE_NVRTC";
+
+/// The variable that names NCCL to `cuda-core`.
+const NCCL: &str = "CUDA_CORE_NCCL";
+
+/// File names of libcudart, newest first.
+const NAMES: &[&str] = match cfg!(windows) {
+    true => &["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"],
+    false => &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
+};
+
+const DEVICE_RUNTIME_FILE: &str = if cfg!(windows) { "cudadevrt.lib" } else { "libcudadevrt.a" };
+
+impl Target {
+    /// The real driver if it shows a device, otherwise the simulated one, or that if it is asked for:
+    /// with why, and with that many devices.
+    pub(crate) fn real_or_simulated(
+        asked: Option<u32>,
+        otherwise: u32,
+    ) -> anyhow::Result<(Self, String)> {
+        let simulated = |devices| Self::Simulated { devices, without_nvrtc: None };
+        if let Some(devices) = asked {
+            return Ok((simulated(devices), "as asked".to_owned()));
+        }
+        let gpus = Machine::ask(&driver::program()?)?.gpus;
+        Ok(match gpus {
+            Ok(gpus) => (Self::Real(gpus), String::new()),
+            Err(why) => (simulated(otherwise), why),
+        })
+    }
+
+    /// Makes this process use the simulated driver and the simulated NCCL, if that is the target.
+    pub(crate) fn install(&self) -> anyhow::Result<()> {
+        if let Self::Simulated { devices, .. } = self {
+            install(cuda_sim::Config::default().devices(*devices))?;
+            // SAFETY: the simulated NCCL is linked with this program, and its functions have the
+            // signatures of `nccl.h`.
+            unsafe { nccl::install(cuda_sim::symbol) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes this process use the simulated driver.
+pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
+    cuda_sim::install(config).context("installing the simulated driver")
+}
+
+/// The hidden task `devices`.
+pub(crate) fn print_machine() -> anyhow::Result<Outcome> {
+    let gpus = gpus().map_err(|reason| format!("no GPU: {reason:#}"));
+    println!("{}", serde_json::to_string(&Machine { gpus, nvrtc: nvrtc() })?);
+    Ok(Outcome::Passed)
+}
+
+fn gpus() -> anyhow::Result<Gpus> {
+    cuda_sys::load()?;
+    let devices = Device::count()?;
+    ensure!(devices > 0, "the driver shows no device");
+    let names = Device::all()?.map(|device| device.name());
+    let names = names.collect::<cuda_core::Result<_>>()?;
+    let Version { major, minor } = driver_version()?;
+    Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries().into() })
+}
+
+/// Loads them.
+fn libraries() -> Libraries {
+    let nccl = of_cuda_core("libnccl.so", NCCL, nccl::version());
+    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime(), nccl }
+}
+
+impl Library {
+    fn of(file: &str, name: &str, version: Version) -> Self {
+        Self { path: mapped(file).unwrap_or_else(|| name.to_owned()), version: version.to_string() }
+    }
+}
+
+fn set(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The NVRTC that `cuda-core` loads.
+fn nvrtc() -> Result<Library, String> {
+    of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version())
+}
+
+/// A library that `cuda-core` loads, or the one that `variable` names.
+fn of_cuda_core(
+    file: &str,
+    variable: &str,
+    version: cuda_core::Result<Version>,
+) -> Result<Library, String> {
+    match version {
+        Ok(version) => Ok(Library::of(file, "found by the loader", version)),
+        // That error would list every path tried.
+        Err(_) if set(variable).is_none() => {
+            Err(format!("none is found; {variable} names one to take"))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The archive of the toolkit that device code is linked with.
+fn device_runtime() -> Result<String, String> {
+    let named = set(DEVICE_RUNTIME).map(PathBuf::from);
+    let toolkits = [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
+    let places = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib/x64"];
+    let files = toolkits.into_iter().flatten().flat_map(|toolkit| {
+        let directories = places.map(|place| Path::new(&toolkit).join(place));
+        directories.map(|directory| directory.join(DEVICE_RUNTIME_FILE))
+    });
+    let found = named.into_iter().chain(files).find(|file| file.is_file());
+    let found = found.map(|file| file.display().to_string());
+    found.ok_or_else(|| format!("no {DEVICE_RUNTIME_FILE}; {DEVICE_RUNTIME} names one to take"))
+}
+
+fn runtime() -> Result<Library, String> {
+    if set("CUDA_SYS_LIBRARY").is_some() {
+        return Err("it would load another driver than CUDA_SYS_LIBRARY names".into());
+    }
+    let names = match set(RUNTIME) {
+        Some(name) => vec![name],
+        None => NAMES.iter().map(OsString::from).collect(),
+    };
+    for name in &names {
+        // SAFETY: the initialisers of libcudart only set it up.
+        let Ok(library) = (unsafe { os::Library::open(name) }) else {
+            continue;
+        };
+        let name = name.to_string_lossy();
+        return match version(&library) {
+            Some(version) => Ok(Library::of("libcudart.so", &name, version)),
+            None => Err(format!("{name} does not tell its version")),
+        };
+    }
+    Err(format!("none of {names:?} loads; {RUNTIME} names another"))
+}
+
+/// `cudaRuntimeGetVersion`.
+fn version(library: &os::Library) -> Option<Version> {
+    type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let address = library.symbol(c"cudaRuntimeGetVersion");
+    // SAFETY: every release declares it like this, with `cudaError_t` an int; null becomes `None`.
+    let get = unsafe { std::mem::transmute::<*const c_void, Option<GetVersion>>(address) }?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid for the one `int` that the call writes.
+    let code = unsafe { get(&mut version) };
+    let number = u32::try_from(version).ok().filter(|_| code == 0)?;
+    Some(Version::new(number / 1000, number % 1000 / 10))
+}
+
+/// The file mapped into this process with a name that begins like this.
+pub(super) fn mapped(file: &str) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        let path = &line[line.find('/')?..];
+        let name = path.rsplit('/').next()?;
+        name.starts_with(file).then_some(path)
+    })?;
+    Some(path.to_owned())
+}
