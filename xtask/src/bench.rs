@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let measures = args.sim.is_none() && earlier.is_none();
     if measures && cfg!(debug_assertions) {
         if !args.scale {
-            // Found before anything is built.
+            // Found before the program below is built.
             Target::asked_or_real(None)?;
         }
         // The same bench in a program that is optimised, which cargo builds first.
