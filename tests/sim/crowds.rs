@@ -127,7 +127,7 @@ fn small_blocks_of_streams_that_are_gone_share_a_segment() {
 #[test]
 fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
     const BUSY: usize = 12;
-    const OTHERS: usize = BUSY * if cfg!(miri) { 2 } else { 10 };
+    const OTHERS: usize = if cfg!(miri) { BUSY / 2 } else { 10 * BUSY };
     run(Mode::Eager, |session| {
         let pool = CachingPool::new();
         let use_and_free = |stream: &Stream, bytes: usize| -> Result<()> {

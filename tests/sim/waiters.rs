@@ -28,7 +28,7 @@ fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
 
 #[test]
 fn many_awaited_streams_have_few_threads() -> Result<()> {
-    let many = if cfg!(miri) { 20 } else { 2000 };
+    let many = if cfg!(miri) { 6 } else { 2000 };
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
     let before = threads_named("cuda-core");

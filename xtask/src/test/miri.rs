@@ -38,7 +38,7 @@ const AT_A_TIME: usize = 2;
 
 /// Seconds that one Miri process runs for, as long as no single test takes longer. Starting a
 /// process, which compiles the tests, and its first test take some thirty.
-const A_PART: f64 = 300.0;
+const A_PART: f64 = 600.0;
 
 /// The tests of one Miri process.
 struct Part {

@@ -35,54 +35,44 @@ static CLASSES: [Class; 256] = {
     classes
 };
 
-pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
-    let bytes = text.as_bytes();
+/// Shortens the text by each token, since Miri takes time for every piece that a text was cut into
+/// whenever the whole is borrowed.
+pub(super) fn tokens(mut text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut line = 1;
-    let mut at = 0;
-    while at < bytes.len() {
-        let start = at;
-        let class = CLASSES[usize::from(bytes[at])];
-        let through = |end: &str| match text[start + 1..].find(end) {
-            Some(found) => start + 1 + found + end.len(),
-            None => text.len(),
-        };
-        let is_token = match (bytes[at], bytes.get(at + 1)) {
-            (b'/', Some(b'/')) => {
-                at = through("\n");
-                false
-            }
-            (b'/', Some(b'*')) => {
-                at = through("*/");
-                false
-            }
-            (b'"', _) => {
-                at = through("\"");
-                true
-            }
-            _ => {
-                at += 1;
-                while class != Class::Mark
-                    && at < bytes.len()
-                    && CLASSES[usize::from(bytes[at])] == class
-                {
-                    at += 1;
-                }
-                class != Class::Blank
-            }
-        };
-        if is_token {
-            let text = &text[start..at];
-            tokens.push(Token { text, line });
-        } else {
-            let mut blank = start;
-            while blank < at {
-                line += usize::from(bytes[blank] == b'\n');
-                blank += 1;
+    while !text.is_empty() {
+        let (class, length) = first(text);
+        let (first, rest) = text.split_at(length);
+        match class {
+            Class::Blank => line += first.matches('\n').count(),
+            Class::Word | Class::Mark => tokens.push(Token { text: first, line }),
+        }
+        text = rest;
+    }
+    tokens
+}
+
+/// The class and the length of what a text begins with. A comment is blank.
+fn first(text: &str) -> (Class, usize) {
+    let bytes = text.as_bytes();
+    let through = |end| match text[1..].find(end) {
+        Some(found) => 1 + found + str::len(end),
+        None => text.len(),
+    };
+    let class = CLASSES[usize::from(bytes[0])];
+    let mut length = 1;
+    match (bytes[0], bytes.get(1)) {
+        (b'/', Some(b'/')) => return (Class::Blank, through("\n")),
+        (b'/', Some(b'*')) => return (Class::Blank, through("*/")),
+        (b'"', _) => length = through("\""),
+        _ if class == Class::Mark => {}
+        _ => {
+            while length < bytes.len() && CLASSES[usize::from(bytes[length])] == class {
+                length += 1;
             }
         }
     }
-    tokens
+    (class, length)
 }
 
 /// The closing token for the one at `open`.
