@@ -158,7 +158,7 @@ fn two_devices(devices: [Device; 2]) -> shared::Result {
     let stream = contexts[1].create_stream()?;
     let mut near = contexts[0].create_stream()?.alloc::<f32>(LEN)?;
     let mut far = stream.alloc::<f32>(LEN)?;
-    let graph = Graph::capture_on(contexts.each_ref(), |[here, _there]| {
+    let graph = Graph::capture(contexts.each_ref(), |[here, _there]| {
         here.fill(&mut near, 5.0)?;
         here.copy(&near, &mut far)
     })?;

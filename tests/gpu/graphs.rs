@@ -182,7 +182,7 @@ gpu_test! {
         let function = kernels::get(&context, "add_one")?;
         let mut parts = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let mut both = stream.alloc::<u32>(200)?;
-        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+        let graph = Graph::capture([&context, &context], |[one, two]| {
             let [first, second] = &mut parts;
             one.fill(&mut *first, 1)?;
             two.fill(&mut *second, 10)?;
@@ -231,9 +231,9 @@ gpu_test! {
             inside.record(captured)?;
             not_captured(inside.synchronize(), "cuEventSynchronize");
             not_captured(inside.query(), "cuEventQuery");
-            says(stream.wait_event(&inside), "`Graph::capture_on`");
+            says(stream.wait_event(&inside), "`Graph::capture`");
             says(stream.wait_event(&inside), "the event was last recorded in a capture");
-            says(stream.wait_stream(captured), "`Graph::capture_on`");
+            says(stream.wait_stream(captured), "`Graph::capture`");
             captured.wait_event(&inside)?;
             inside.record(&stream)?;
             inside.synchronize()?;
@@ -272,7 +272,7 @@ gpu_test! {
         // Two streams, which the capture does not join.
         for panics in [false, true] {
             let on_both = || {
-                Graph::capture_on([&context, &context], |[one, two]| {
+                Graph::capture([&context, &context], |[one, two]| {
                     one.fill(x.slice_mut(..50)?, 1)?;
                     two.fill(x.slice_mut(50..)?, 1)?;
                     assert!(!panics, "on purpose");
@@ -286,7 +286,7 @@ gpu_test! {
         }
         context.synchronize()?; // would end a capture, and is refused during one
         assert_eq!(stream.download_vec(&x)?, [0; 100], "nothing ran");
-        let graph = Graph::capture_on([&context, &context], |[_, two]| two.fill(&mut x, 2))?;
+        let graph = Graph::capture([&context, &context], |[_, two]| two.fill(&mut x, 2))?;
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
         Ok(())

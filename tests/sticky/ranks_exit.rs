@@ -159,7 +159,7 @@ fn m13_process_exit_while_a_graph_with_ranks_is_pending() -> Result<()> {
     let ranks = Ranks::init_all([&context])?;
     let stream = context.create_stream()?;
     let mut sums = vec![stream.alloc_zeroed::<u32>(100)?];
-    let graph = Graph::capture_on([&context], |streams| {
+    let graph = Graph::capture([&context], |streams| {
         ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)
     })?;
     let mut exec = graph.instantiate()?;
@@ -188,7 +188,7 @@ gpu_test! {
         let streams = contexts.iter().map(|it| it.create_stream()).collect::<Result<Vec<_>>>()?;
         let zeroed = streams.iter().map(|stream| stream.alloc_zeroed::<u32>(1 << 20));
         let mut buffers = zeroed.collect::<Result<Vec<_>>>()?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |streams| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |streams| {
             ranks.on(streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum)
         })?;
         graph.instantiate()?.launch(&streams[0])?;

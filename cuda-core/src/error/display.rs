@@ -274,14 +274,14 @@ fn not_in_graphs(op: &str) -> String {
         }
         WAIT_EVENT => {
             return "the event was last recorded in a capture, and only that capture's streams can wait \
-                    for it; for several streams in one graph there is `Graph::capture_on`, and \
+                    for it; for several streams in one graph, give `Graph::capture` several contexts, and \
                     `record_each` makes each launch record the event"
                 .into();
         }
         "cuStreamWaitEvent" => {
             return "a stream of a capture waits for events of that capture alone, and other streams \
-                    wait for none of them; for several streams in one graph there is `Graph::capture_on`, \
-                    and outside of conditions `wait_event_each` makes each launch wait"
+                    wait for none of them; for several streams in one graph, give `Graph::capture` several \
+                    contexts, and outside of conditions `wait_event_each` makes each launch wait"
                 .into();
         }
         "as_slice" | "as_mut_slice" | "try_as_slice" | "ready" => {
@@ -306,7 +306,8 @@ fn not_in_graphs(op: &str) -> String {
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",
         "ncclGroupEnd" | FROM_STREAMS => {
-            "; the streams of a group are of one capture, as those of `Graph::capture_on`, or of none"
+            "; the streams of a group are of one capture, as those that `Graph::capture` makes of several \
+             contexts, or of none"
         }
         "cuMemAllocAsync" => "; outside of conditions, `alloc_in_graph` can",
         op if op.starts_with("nccl") => return BODY.into(),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::capture::{Capture, bind_captured};
 use super::contexts::GraphContexts;
 use super::{Graph, NodeId};
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::Failed;
 use crate::stream::Stream;
@@ -41,6 +40,9 @@ impl Graph {
     /// it, and an executable can change it. A step is anything that [`Graph::capture_by_access`]
     /// captures: a kernel, copies and fills of every shape, a host function, another graph.
     ///
+    /// With an [array or a vector](GraphContexts) of contexts, `work` is given a builder for each: what is
+    /// added to a builder runs on its device, and may come after nodes of the others.
+    ///
     /// # Errors
     /// Those of [`Graph::capture`].
     ///
@@ -60,37 +62,11 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuGraphCreate", "cudaGraphCreate"))]
-    pub fn build(
-        context: &Context,
-        work: impl FnOnce(&GraphBuilder<'_>) -> Result<()>,
-    ) -> Result<Self> {
-        Self::build_on([context], |[builder]| work(builder))
-    }
-
-    /// [`Graph::build`] with a builder for each of the contexts, which may belong to different devices:
-    /// what is added to a builder runs on its device, and may come after nodes of the others.
-    ///
-    /// # Errors
-    /// Those of [`Graph::capture`].
-    ///
-    /// ```no_run
-    /// # use cuda_core::{Device, Graph};
-    /// let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-    /// # let (mut near, mut far) = (contexts[0].alloc::<f32>(1000)?, contexts[1].alloc::<f32>(1000)?);
-    /// let graph = Graph::build_on(contexts.each_ref(), |[here, there]| {
-    ///     let fill = here.add(|stream| stream.fill(&mut near, 1.0))?;
-    ///     there.add_after(&[fill], |stream| stream.fill(&mut far, 2.0))?;
-    ///     here.add(|stream| stream.copy(&near, &mut far))?; // after both
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuGraphCreate", "cudaGraphCreate"))]
-    pub fn build_on<'c, C: GraphContexts<'c>>(
+    pub fn build<'c, C: GraphContexts<'c>>(
         contexts: C,
         work: impl FnOnce(C::Each<&GraphBuilder<'_>>) -> Result<()>,
     ) -> Result<Self> {
-        let capture = Capture::begin(contexts.as_ref(), Order::Access)?;
+        let capture = Capture::begin(contexts.list(), Order::Access)?;
         let recording = &capture.recording;
         let builder = |stream| GraphBuilder { stream, recording, _one_thread: PhantomData };
         let builders: Vec<_> = capture.streams.iter().map(builder).collect();

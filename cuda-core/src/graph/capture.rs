@@ -40,8 +40,8 @@ impl Graph {
     /// no other code's work gets into the graph, and `work` can use other streams as always, streams that it
     /// creates included: that work begins at once and is no part of the graph. If a value keeps a stream of its
     /// own, as in `self.stream`, replace that by this one during the capture:
-    /// `let own = mem::replace(&mut model.stream, stream.clone())`. These streams cannot wait for captured work; [`Graph::capture_on`]
-    /// captures several streams. The stream, and clones of it, are of no use afterwards; the driver's stream
+    /// `let own = mem::replace(&mut model.stream, stream.clone())`. Those other streams cannot wait for
+    /// captured work. The stream, and clones of it, are of no use afterwards; the driver's stream
     /// serves later captures until [`staging::trim`](crate::staging::trim), if its context is a primary one and
     /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a graph.
     ///
@@ -52,10 +52,6 @@ impl Graph {
     /// The capture ends when `work` has returned and no other thread is capturing
     /// [work of a library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then
     /// the capture waits, and refuses other operations with [`Error::Invalid`].
-    ///
-    /// # Errors
-    /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
-    /// in a way that ended the capture.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -71,27 +67,18 @@ impl Graph {
     /// graph.instantiate()?.launch(&stream)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
-    #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]
-    #[doc(alias("begin_capture", "end_capture"))]
-    pub fn capture(context: &Context, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
-        Capture::run([context], Order::Chain, |[stream]| work(stream))
-    }
-
-    /// [`Graph::capture`] of work on several streams, one in each of the contexts of an
-    /// [array or a vector](GraphContexts), which may belong to different devices: a stream waits for
-    /// another where they use the same memory, and by [`Stream::wait_stream`] and events of the capture.
-    /// To capture a copy between devices of memory of a [driver's pool](crate::MemoryPool), the stream's
-    /// device needs access to it.
     ///
-    /// # Errors
-    /// Those of [`Graph::capture`].
+    /// # Several streams
+    /// With an [array or a vector](GraphContexts) of contexts, which may belong to different devices, `work`
+    /// is given a stream in each: a stream waits for another where they use the same memory, and by
+    /// [`Stream::wait_stream`] and events of the capture. To capture a copy between devices of memory of a
+    /// [driver's pool](crate::MemoryPool), the stream's device needs access to it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let (mut x, mut y) = (stream.alloc::<f32>(1000)?, stream.alloc::<f32>(1000)?);
-    /// let graph = cuda_core::Graph::capture_on([&context, &context], |[one, two]| {
+    /// let graph = cuda_core::Graph::capture([&context, &context], |[one, two]| {
     ///     one.fill(&mut x, 1.0)?;
     ///     two.fill(&mut y, 2.0)?; // beside the other fill
     ///     one.copy(&x, &mut y) // after both
@@ -106,7 +93,7 @@ impl Graph {
     ///
     /// let group = DeviceGroup::all()?;
     /// let mut parts = group.alloc_zeroed::<f32>(1000)?;
-    /// let graph = Graph::capture_on(group.contexts().collect::<Vec<_>>(), |streams| {
+    /// let graph = Graph::capture(group.contexts().collect::<Vec<_>>(), |streams| {
     ///     for (stream, part) in streams.into_iter().zip(&mut parts) {
     ///         stream.fill(part, 1.0)?;
     ///     }
@@ -114,12 +101,19 @@ impl Graph {
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuStreamBeginCapture", "cudaStreamBeginCapture"))]
-    pub fn capture_on<'c, C: GraphContexts<'c>>(
+    ///
+    /// # Errors
+    /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
+    /// in a way that ended the capture.
+    #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
+    #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]
+    #[doc(alias("begin_capture", "end_capture"))]
+    pub fn capture<'c, C: GraphContexts<'c>>(
         contexts: C,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
-        Capture::run(contexts, Order::Streams, work)
+        let order = if contexts.list().len() == 1 { Order::Chain } else { Order::Streams };
+        Capture::run(contexts, order, work)
     }
 
     /// [`Graph::capture`], but operations are ordered by what they do to memory, not by the
@@ -132,6 +126,9 @@ impl Graph {
     /// all later ones run after it. Events have no effect, unless each launch records or awaits them.
     /// Work that other code enqueues on the stream runs after what it conflicts with if all that it
     /// uses is [noted](crate::Buffer::note_use), before and after.
+    ///
+    /// Of several streams, each decides on which device an operation runs, and not when: waits for
+    /// [streams](Stream::wait_stream) and events of the capture have no effect.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].
@@ -153,34 +150,7 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies"))]
-    pub fn capture_by_access(
-        context: &Context,
-        work: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<Self> {
-        Self::capture_by_access_on([context], |[stream]| work(stream))
-    }
-
-    /// [`Graph::capture_by_access`] of work on several streams, one in each of the contexts, which may
-    /// belong to different devices, as for [`Graph::capture_on`]. A stream decides on which device an
-    /// operation runs, and not when: the order comes from the memory alone, across devices too, so waits
-    /// for [streams](Stream::wait_stream) and events of the capture have no effect.
-    ///
-    /// # Errors
-    /// Those of [`Graph::capture`].
-    ///
-    /// ```no_run
-    /// # use cuda_core::{Device, Graph};
-    /// let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-    /// # let (mut near, mut far) = (contexts[0].alloc::<f32>(1000)?, contexts[1].alloc::<f32>(1000)?);
-    /// let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
-    ///     here.fill(&mut near, 1.0)?;
-    ///     there.fill(&mut far, 2.0)?; // beside the other fill
-    ///     here.copy(&near, &mut far) // after both
-    /// })?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies"))]
-    pub fn capture_by_access_on<'c, C: GraphContexts<'c>>(
+    pub fn capture_by_access<'c, C: GraphContexts<'c>>(
         contexts: C,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
@@ -207,7 +177,7 @@ impl Capture {
         order: Order,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Graph> {
-        let capture = Self::begin(contexts.as_ref(), order)?;
+        let capture = Self::begin(contexts.list(), order)?;
         work(contexts.each(|at| &capture.streams[at]))?;
         capture.into_graph()
     }

@@ -119,7 +119,7 @@ impl DeviceGroup {
     }
 
     /// A group of these streams, which need not be in primary contexts and may be used outside the
-    /// group, too. What a group of streams of [`Graph::capture_on`](crate::Graph::capture_on) does is captured.
+    /// group, too. What a group of streams of [`Graph::capture`](crate::Graph::capture) does is captured.
     /// Its reductions make a communicator for each such group: to capture reductions, make [`Ranks`] once, and use
     /// their operations.
     ///

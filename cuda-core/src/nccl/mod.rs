@@ -63,7 +63,7 @@
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
 //!
 //! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
-//! ranks of a process by [`Graph::capture_on`](crate::Graph::capture_on). The graph keeps the communicators.
+//! ranks of a process by [`Graph::capture`](crate::Graph::capture). The graph keeps the communicators.
 //! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one. Where it is to run
 //! with older ones, enqueue each kind of operation once before:
 //!
@@ -76,7 +76,7 @@
 //! let mut sums = group.alloc_zeroed::<f32>(1000)?;
 //! let ranks = Ranks::init_all(group.contexts())?;
 //! let contexts: Vec<_> = group.contexts().collect();
-//! let graph = Graph::capture_on(contexts, |streams| {
+//! let graph = Graph::capture(contexts, |streams| {
 //!     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)
 //! })?;
 //! graph.instantiate()?.launch(&group.streams()[0])?;

@@ -33,7 +33,7 @@ gpu_test! {
             assert!(why.starts_with(&start), "{why}");
         };
         let rows = Shape::plane(10, 10);
-        let graph = Graph::capture_on(contexts.each_ref(), |[here, there]| {
+        let graph = Graph::capture(contexts.each_ref(), |[here, there]| {
             refused(here.copy(&near, &mut far), 0, 1);
             refused(there.copy(&near, &mut far), 1, 0);
             refused(here.copy_pitched(near.pitched(rows)?, far.pitched_mut(rows)?), 0, 1);
@@ -45,7 +45,7 @@ gpu_test! {
         })?;
         assert_eq!(graph.node_count()?, 1);
         second.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
-        let graph = Graph::capture_on(contexts.each_ref(), |[here, there]| {
+        let graph = Graph::capture(contexts.each_ref(), |[here, there]| {
             // The access of the other device to this one's pool is another one.
             refused(there.copy(&near, &mut far), 1, 0);
             here.copy(&near, &mut far)
@@ -68,7 +68,7 @@ gpu_test! {
         let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
         for in_batch in [false, true] {
             second.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
-            let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| {
+            let graph = Graph::capture(contexts.each_ref(), |[here, _]| {
                 if !in_batch {
                     return here.copy(&near, &mut far);
                 }

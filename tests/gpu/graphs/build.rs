@@ -107,7 +107,7 @@ gpu_test! {
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         let (mut steps, mut first) = (Vec::new(), None);
-        let graph = Graph::build_on([&context, &context], |[one, two]| {
+        let graph = Graph::build([&context, &context], |[one, two]| {
             steps.push(one.add(|stream| {
                 first = Some(stream.clone());
                 stream.fill(&mut x, 1)?;
@@ -266,7 +266,7 @@ gpu_test! {
         assert!(picture.contains(">stream 0, device 0<"), "{picture}");
         assert!(picture.contains("copy of 256 bytes (stream 0, device 0)</title>"), "{picture}");
         assert!(!picture.contains("stream 1"), "{picture}");
-        let picture = Graph::capture_on([&context, &context], |[one, two]| {
+        let picture = Graph::capture([&context, &context], |[one, two]| {
             two.fill(&mut x, 1)?;
             two.fill(stream.alloc::<u64>(1000)?.as_view_mut(), 1)?; // of several nodes
             one.fill(&mut y, 1)

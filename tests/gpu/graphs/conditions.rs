@@ -425,7 +425,7 @@ gpu_test! {
         let function = kernels::get(&context, "add_one")?;
         let fill = Graph::capture(&context, |stream| stream.fill(&mut y, 4))?;
         let event = Event::new(&context, EventFlags::DEFAULT)?;
-        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+        let graph = Graph::capture([&context, &context], |[one, two]| {
             let (once, inner) = (Condition::new(one, 1)?, Condition::new(one, 1)?);
             let last = Condition::new(one, 1)?;
             let mut refused = |streams: &[&Stream]| {

@@ -21,7 +21,7 @@ gpu_test! {
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let mut back = alloc(&streams[0])?;
         streams[0].fill(&mut near, 0)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |[here, there]| {
             add_one(here, &functions[0], &mut near)?;
             here.copy(&near, &mut far)?;
             add_one(there, &functions[1], &mut far)?;
@@ -77,7 +77,7 @@ gpu_test! {
         for (buffer, stream) in [(&mut near, &streams[0]), (&mut lone, &streams[1])] {
             stream.fill(buffer, 0)?;
         }
-        let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
+        let graph = Graph::capture_by_access(contexts.each_ref(), |[here, there]| {
             add_one(here, &functions[0], &mut near)?;
             add_one(there, &functions[1], &mut lone)?; // beside it
             there.copy(&near, &mut far)?; // after the kernel of the other device
@@ -108,7 +108,7 @@ gpu_test! {
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let mut back = alloc(&streams[0])?;
-        let graph = Graph::build_on(contexts.each_ref(), |[here, there]| {
+        let graph = Graph::build(contexts.each_ref(), |[here, there]| {
             let fill = here.add(|stream| stream.fill(&mut near, 3))?;
             there.add_after(&[fill], |stream| stream.fill(&mut far, 10))?;
             there.add(|stream| add_one(stream, &functions[1], &mut far))?;
@@ -131,9 +131,9 @@ gpu_test! {
             assert_eq!(streams[0].download_vec(&back)?, expected);
         }
         let none: [&Context; 0] = [];
-        assert!(refusal(Graph::build_on(none, |_| Ok(()))).contains("at least one stream"));
-        assert!(refusal(Graph::capture_on(vec![], |_| Ok(()))).contains("at least one stream"));
-        assert!(refusal(Graph::capture_by_access_on(none, |_| Ok(()))).contains("at least one stream"));
+        assert!(refusal(Graph::build(none, |_| Ok(()))).contains("at least one stream"));
+        assert!(refusal(Graph::capture(vec![], |_| Ok(()))).contains("at least one stream"));
+        assert!(refusal(Graph::capture_by_access(none, |_| Ok(()))).contains("at least one stream"));
         Ok(())
     }
 }
@@ -162,12 +162,12 @@ gpu_test! {
             let mut pairs = streams.into_iter().zip(parts);
             pairs.try_for_each(|(stream, part)| stream.fill(part, value))
         };
-        let graph = Graph::capture_on(contexts.clone(), |streams| fill(&mut parts, streams, 1))?;
+        let graph = Graph::capture(contexts.clone(), |streams| fill(&mut parts, streams, 1))?;
         run(&parts, 1, graph)?;
         let list = contexts.clone();
-        let graph = Graph::capture_by_access_on(list, |streams| fill(&mut parts, streams, 2))?;
+        let graph = Graph::capture_by_access(list, |streams| fill(&mut parts, streams, 2))?;
         run(&parts, 2, graph)?;
-        let graph = Graph::build_on(contexts.clone(), |builders| {
+        let graph = Graph::build(contexts.clone(), |builders| {
             let mut pairs = builders.into_iter().zip(&mut parts);
             pairs.try_for_each(|(builder, part)| {
                 builder.add(|stream| stream.fill(part, 3)).map(drop)
@@ -184,7 +184,7 @@ fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
     let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
     let (mut other, mut last) = (alloc(&streams[1])?, alloc(&streams[1])?);
     let mut capture = || {
-        Graph::capture_on(contexts, |[here, there]| {
+        Graph::capture(contexts, |[here, there]| {
             here.fill(&mut near, 1)?;
             there.fill(&mut far, 2)?;
             there.copy(&far, &mut last)
@@ -239,7 +239,7 @@ gpu_test! {
         let (mut from, mut next, mut a, mut b) = (alloc()?, alloc()?, alloc()?, alloc()?);
         stream.fill(&mut from, 1)?;
         stream.fill(&mut next, 2)?;
-        let graph = Graph::capture_on([&context, &other], |[_, there]| {
+        let graph = Graph::capture([&context, &other], |[_, there]| {
             let mut batch = Batch::new();
             batch.copy(&from, &mut a)?;
             batch.copy(&from, &mut b)?;
@@ -278,7 +278,7 @@ gpu_test! {
             Ok(())
         };
         let list = || contexts.each_ref();
-        let graphs = [Graph::capture_on(list(), &mut work)?, Graph::capture_by_access_on(list(), work)?];
+        let graphs = [Graph::capture(list(), &mut work)?, Graph::capture_by_access(list(), work)?];
         for graph in &graphs {
             let mut exec = graph.instantiate()?;
             for round in [3, 4] {
@@ -312,7 +312,7 @@ gpu_test! {
         for current in [None, Some(&contexts[1]), Some(&contexts[0])] {
             let _entered = current.map(Context::enter).transpose()?;
             stream.fill(&mut x, 1)?;
-            let graph = Graph::capture_on(contexts.each_ref(), |[_, captured]| {
+            let graph = Graph::capture(contexts.each_ref(), |[_, captured]| {
                 captured.upload(&host, &mut x)?;
                 captured.copy_to_array(&x, &mut image)?;
                 captured.copy_from_array(&image, &mut y)?;

@@ -148,7 +148,7 @@ gpu_test! {
         let context = context()?;
         let event = event(&context, EventFlags::DISABLE_TIMING)?;
         let (mut x, mut y) = (context.alloc::<u32>(4)?, context.alloc::<u32>(4)?);
-        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+        let graph = Graph::capture([&context, &context], |[one, two]| {
             one.fill(&mut y, 1)?;
             event.record(one)?;
             Condition::new(one, 1)?.if_then(one, |body| {

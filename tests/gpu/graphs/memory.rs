@@ -253,7 +253,7 @@ gpu_test! {
         let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
         let mut far = streams[1].alloc_with::<u32>(&Allocator::cache(), LEN)?;
         streams[1].fill(&mut far, 0)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |[here, there]| {
             let mut scratch = here.alloc_in_graph::<u32>(LEN)?;
             here.fill(&mut scratch, 5)?;
             let why = refusal(there.copy(&scratch, &mut far));
@@ -272,7 +272,7 @@ gpu_test! {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
         let function = kernels::get(&contexts[1], "add_one")?;
         let has_peer = Device::get(1)?.can_access_peer(Device::get(0)?)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |[here, there]| {
             let mut scratch = here.alloc_in_graph::<u32>(LEN)?;
             here.fill(&mut scratch, 1)?;
             let refused = add_one(there, &function, &mut scratch);

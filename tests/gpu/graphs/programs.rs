@@ -275,13 +275,13 @@ fn same_as_a_graph(
 
 fn same_on_two_streams(contexts: [&Context; 2], seed: u64) -> Result<()> {
     same_as_a_graph(contexts, seed, "on two streams", |world| {
-        Graph::capture_on(contexts, |streams| world.program(streams, seed))
+        Graph::capture(contexts, |streams| world.program(streams, seed))
     })?;
     same_as_a_graph(contexts, seed, "by data flow on two streams", |world| {
-        Graph::capture_by_access_on(contexts, |streams| world.program(streams, seed))
+        Graph::capture_by_access(contexts, |streams| world.program(streams, seed))
     })?;
     same_as_a_graph(contexts, seed, "step by step", |world| {
-        Graph::build_on(contexts, |builders| {
+        Graph::build(contexts, |builders| {
             Step::all(seed, world.devices).try_for_each(|step| {
                 let builder = builders[step.which];
                 builder.add(|stream| world.run(&step, stream, stream)).map(drop)

@@ -19,7 +19,7 @@ gpu_test! {
         let mut parts = [alloc(1)?, alloc(2)?, alloc(3)?, alloc(4)?];
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         let mut left = None;
-        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+        let graph = Graph::capture([&context, &context], |[one, two]| {
             assert!(one.is_capturing()? && two.is_capturing()?);
             left = Some([one.clone(), two.clone()]);
             let [first, second, third, last] = &mut parts;
@@ -80,7 +80,7 @@ gpu_test! {
         let source = stream.alloc_zeroed::<u32>(64)?;
         let copies = (0..STREAMS).map(|_| stream.alloc::<u32>(64)).collect::<Result<Vec<_>>>();
         let (mut copies, mut last) = (copies?, stream.alloc::<u32>(64)?);
-        let graph = Graph::capture_on(vec![&context; STREAMS], |captured| {
+        let graph = Graph::capture(vec![&context; STREAMS], |captured| {
             for (other, copy) in captured.iter().zip(&mut copies) {
                 other.copy(&source, &mut *copy)?; // one reader more
                 captured[0].copy(copy, &mut last)?; // after it
@@ -105,7 +105,7 @@ gpu_test! {
             move || ran.lock().unwrap_or_else(PoisonError::into_inner).push(number)
         };
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
-        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+        let graph = Graph::capture([&context, &context], |[one, two]| {
             one.launch_host_func_each(note(1))?;
             event.record(one)?;
             two.wait_event(&event)?;

@@ -55,13 +55,13 @@ gpu_test! {
         let ranks = Ranks::init_all_with(&contexts, &CommunicatorOptions::new().limit(SHORT))?;
         let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         cannot_be_finalized(&ranks);
         drop(graph);
         let again = Ranks::init_all_with(&contexts, &CommunicatorOptions::new().limit(SHORT))?;
-        let captured = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let captured = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             again.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         });
         drop(captured?.instantiate()?);

@@ -346,7 +346,7 @@ gpu_test! {
         let ranks = Ranks::init_all(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![3u32; 100])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         let exec = graph.instantiate()?;
@@ -372,7 +372,7 @@ gpu_test! {
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         let ends = [&contexts[0], &contexts[1]];
-        let reduce = Graph::capture_on(ends, |captured| {
+        let reduce = Graph::capture(ends, |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         let mut exec = reduce.instantiate()?;
@@ -380,7 +380,7 @@ gpu_test! {
             assert!(refusal(exec.set_enabled(node.id(), false)).contains("NCCL"));
         }
         // Nor by what was left out before.
-        let fill = Graph::capture_on(ends, |captured| {
+        let fill = Graph::capture(ends, |captured| {
             captured.iter().zip(&mut sums).try_for_each(|(stream, sums)| stream.fill(sums, 5))
         })?;
         let mut other = fill.instantiate()?;

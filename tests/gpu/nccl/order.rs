@@ -165,7 +165,7 @@ gpu_test! {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;
         let mut buffers = buffers(&streams, |rank| vec![1 + rank as u32; 100])?;
-        let graph = Graph::capture_on(contexts.iter().collect::<Vec<_>>(), |on| {
+        let graph = Graph::capture(contexts.iter().collect::<Vec<_>>(), |on| {
             ranks.on(on)?.all_reduce_in_place(&mut buffers, Reduction::Sum)
         })?;
         let mut exec = graph.instantiate()?;
@@ -204,7 +204,7 @@ gpu_test! {
         };
         let list = || contexts.iter().collect::<Vec<_>>();
         let graphs =
-            [Graph::capture_on(list(), &mut work)?, Graph::capture_by_access_on(list(), &mut work)?];
+            [Graph::capture(list(), &mut work)?, Graph::capture_by_access(list(), &mut work)?];
         assert!(graphs.iter().all(|graph| graph.node_count().is_ok_and(|count| count >= 8)));
         let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
         // The graphs keep the communicators.
@@ -231,7 +231,7 @@ gpu_test! {
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         let graph = Graph::capture(&contexts[0], |captured| {
             let refused = ranks.on([captured, &streams[1]])?.all_reduce_in_place(&mut sums, Reduction::Sum);
-            let advice = "`Graph::capture_on`";
+            let advice = "`Graph::capture`";
             assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(advice)), "{refused:?}");
             captured.fill(&mut sums[0], 5)
         })?;
@@ -280,7 +280,7 @@ gpu_test! {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             for _ in 0..3 {
                 ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Max)?;
             }

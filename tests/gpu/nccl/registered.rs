@@ -181,7 +181,7 @@ gpu_test! {
         // SAFETY: the owner keeps the memory, which nothing else uses.
         let known = unsafe { DeviceBuffer::<u32>::from_raw(address, LEN, &contexts[1], owner) }?;
         let known = [ranks.register(memory(&contexts[0])?)?, ranks.register(known)?];
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;

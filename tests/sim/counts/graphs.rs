@@ -81,7 +81,7 @@ fn l_a_second_capture_creates_no_stream() {
                 .map(drop)
             })?;
         }
-        drop(Graph::capture_on(vec![&context; 20], |_| Ok(()))?);
+        drop(Graph::capture(vec![&context; 20], |_| Ok(()))?);
         driver.expect([destroy; 16], cuda_core::staging::trim)?;
         driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
         let made = Context::new(context.device(), ContextFlags::default())?;

@@ -257,7 +257,7 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
         let graphs = [
             Graph::capture(&context, &mut refuse)?,
             Graph::capture_by_access(&context, &mut refuse)?,
-            Graph::capture_on([&context, &context], |[one, _]| refuse(one))?,
+            Graph::capture([&context, &context], |[one, _]| refuse(one))?,
         ];
         for graph in graphs {
             assert_eq!(graph.node_count()?, 1);

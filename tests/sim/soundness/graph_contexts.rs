@@ -36,7 +36,7 @@ fn s51_a_pending_launch_keeps_the_contexts_of_its_nodes() {
         for on_two in [false, true] {
             let own = Context::new(near.device(), ContextFlags::default())?;
             let contexts = if on_two { vec![&near, &own] } else { vec![&own] };
-            let graph = Graph::capture_on(contexts, |streams| {
+            let graph = Graph::capture(contexts, |streams| {
                 streams.last().expect("one or two").fill(&mut x, 7)
             })?;
             graph.instantiate()?.launch(&stream)?;

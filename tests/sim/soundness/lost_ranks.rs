@@ -126,7 +126,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
     clean(|session| {
         let (contexts, streams) = devices()?;
         let (ranks, mut sums) = connected(&contexts, &streams)?;
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         let pair = parted(ranks);

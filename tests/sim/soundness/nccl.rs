@@ -36,7 +36,7 @@ fn aborted_call(session: &Session, in_graphs: bool, abort_fails: bool) -> Result
     let ranks = Ranks::init_all_with(&contexts, &options)?;
     let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
     let mut capture = || {
-        Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })
     };
@@ -153,7 +153,7 @@ fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
         let ranks = Ranks::init_all(&contexts)?;
         let mut sums = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
         let mut others = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
-        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
             ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
         })?;
         let mut exec = graph.instantiate()?;

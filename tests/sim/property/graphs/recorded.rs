@@ -52,8 +52,8 @@ impl Recorded {
             })
         };
         let graph = match how {
-            How::Streams => Graph::capture_on([context; 2], all_on),
-            How::ByAccess => Graph::capture_by_access_on([context; 2], all_on),
+            How::Streams => Graph::capture([context; 2], all_on),
+            How::ByAccess => Graph::capture_by_access([context; 2], all_on),
             How::Chain | How::Steps => Graph::build(context, |builder| {
                 add_all(memory, all, &mut nodes, |planned, before, views| {
                     let mut is_there = true;
