@@ -398,24 +398,31 @@ impl KeptAlive for InGraph {
     }
 }
 
-/// Waits, with their limit, for the work of these ranks and for the graphs that have any: a call that blocks would wait
-/// for both without one.
-fn await_end_of_use(op: &'static str, ranks: &[&Arc<Joined>]) -> Result<()> {
+/// Locks these ranks when, within their limit, their work has ended and no graph has any: a call that blocks would
+/// wait for both without one. It does not wait under the locks, which what ends the use may need: a graph that is
+/// dropped takes its memory off a rank's registrations.
+fn hold_unused<'a>(
+    op: &'static str,
+    ranks: &[&'a Arc<Joined>],
+    held: &mut HeldRanks<'a>,
+) -> Result<()> {
     let limit = ranks.iter().map(|joined| joined.options.limit).min().unwrap_or_default();
     let mut polling = Polling::begin(limit);
     loop {
+        hold_all(op, ranks.iter().copied(), held)?;
         let mut used = None;
-        for joined in ranks {
+        for held in held.as_mut_slice() {
+            let joined = held.joined;
             let is_over = joined.uses.last_uses(&WHOLE).query()?;
             if !is_over || joined.in_graphs.load(Ordering::Relaxed) > 0 {
                 used = Some(joined.rank);
             }
-            joined.look(op)?;
+            held.look(op)?;
         }
-        match used {
-            None => return Ok(()),
-            Some(_) if polling.again() => {}
-            Some(rank) => return Err(NcclError::TimedOut { op, rank, after: limit }.into()),
+        let Some(rank) = used else { return Ok(()) };
+        *held = HeldRanks::new();
+        if !polling.again() {
+            return Err(NcclError::TimedOut { op, rank, after: limit }.into());
         }
     }
 }
@@ -427,15 +434,19 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     let Some(first) = ranks.first() else {
         return Ok(());
     };
-    let unused = if first.blocks { await_end_of_use(op, ranks) } else { Ok(()) };
-    if unused.is_err() {
-        // As after a call that does not block. Failures are reported.
-        ranks.iter().for_each(|joined| drop(joined.abort()));
-    }
-    unused?;
     let _scope = NcclScope::relaxed(&first.context)?;
     let mut held = HeldRanks::new();
-    hold_all(op, ranks.iter().copied(), &mut held)?;
+    let locked = match first.blocks {
+        true => hold_unused(op, ranks, &mut held),
+        false => hold_all(op, ranks.iter().copied(), &mut held),
+    };
+    if let (true, Err(Error::Nccl(_))) = (first.blocks, &locked) {
+        drop(held);
+        // As after a call that does not block. Failures are reported.
+        ranks.iter().for_each(|joined| drop(joined.abort()));
+        return locked;
+    }
+    locked?;
     let all = held.as_mut_slice();
     let mut refused = None;
     // Before any of them is waited for.

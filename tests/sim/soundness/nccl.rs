@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Graph, Resource, Result, Signal, Stream,
-    WaitValue, drops,
+    Context, ContextFlags, Device, DeviceBuffer, Error, Graph, NcclError, Resource, Result, Signal,
+    Stream, WaitValue, drops,
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
@@ -183,6 +183,30 @@ fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
 
 /// NCCL gives itself access to the memory of peers, with `NCCL_CUMEM_ENABLE=0` that which contexts give each
 /// other.
+#[test]
+fn k_nccl_a_graph_that_is_captured_as_its_ranks_are_finalised_is_seen() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let options = CommunicatorOptions::new().limit(Duration::from_millis(200));
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        let held = session.hold("cuThreadExchangeStreamCaptureMode");
+        let (finalized, graph) = thread::scope(|scope| {
+            let finalizing = scope.spawn(|| ranks.finalize());
+            held.await_call();
+            let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
+                ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+            });
+            drop(held);
+            (finalizing.join().expect("no panic"), graph)
+        });
+        let _graph = graph?;
+        let timed_out = matches!(finalized, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { .. }));
+        assert!(timed_out, "NCCL would wait for the graph without a limit: {finalized:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn k_nccl_access_between_the_devices_of_ranks_is_not_revoked() {
     clean(|session| {
