@@ -3,7 +3,10 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use cuda_core::{Device, DeviceBuffer, Error, PinnedBuffer, Result, Stream};
+use cuda_core::pinned::RegisterFlags;
+use cuda_core::{
+    Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Registered, Result, Stream,
+};
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
     CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUstreamCaptureMode,
@@ -13,6 +16,47 @@ use support::{check, context, freed_behind_a_stall, gpu_test, pattern, report, s
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 use crate::peers::Pair;
+
+gpu_test! {
+    needs 1;
+    fn j_sources_are_given_as_they_are_at_hand() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let group = DeviceGroup::from_streams([stream.clone()])?;
+        let mut to = stream.alloc::<u8>(4)?;
+        let (mut array, mut vector) = ([1; 4], vec![2; 4]);
+        let mut boxed = vec![3; 4].into_boxed_slice();
+        let mut pinned = PinnedBuffer::from_slice(stream.context(), &[4; 4])?;
+        let mut registered = Registered::new(stream.context(), vec![5_u8; 4], RegisterFlags::default())?;
+        let mut buffer = stream.alloc::<u8>(4)?;
+        let holds = |to: &DeviceBuffer<u8>, value| -> Result<()> {
+            assert_eq!(stream.download_vec(to)?, [value; 4]);
+            Ok(())
+        };
+        stream.upload(&mut array, &mut to)?;
+        holds(&to, 1)?;
+        stream.upload(&mut vector, &mut to)?;
+        holds(&to, 2)?;
+        stream.upload(&mut vector[..], &mut to)?;
+        stream.upload(&mut boxed, &mut to)?;
+        holds(&to, 3)?;
+        stream.upload(&mut pinned, &mut to)?;
+        holds(&to, 4)?;
+        stream.upload(&mut registered, &mut to)?;
+        holds(&to, 5)?;
+        stream.upload(&mut pinned.as_view_mut(), &mut to)?;
+        stream.copy(&mut to, &mut buffer)?;
+        holds(&buffer, 4)?;
+        stream.fill(&mut to, 6)?;
+        stream.copy(&mut to.as_view_mut(), &mut buffer)?;
+        holds(&buffer, 6)?;
+        group.scatter(&mut vector, std::slice::from_mut(&mut to))?;
+        group.scatter(&mut buffer, std::slice::from_mut(&mut to))?;
+        holds(&to, 6)?;
+        stream.fill(&mut buffer, 7)?;
+        group.scatter(&mut buffer.as_view_mut(), std::slice::from_mut(&mut to))?;
+        holds(&to, 7)
+    }
+}
 
 gpu_test! {
     needs 1;

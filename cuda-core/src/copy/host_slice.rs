@@ -110,6 +110,15 @@ macro_rules! from_host_memory {
             ['a, T: Pod, const N: usize] &'a [T; N] => $slice<'a, T>:
                 |it| $of(HostSlice::Borrowed(it));
 
+            // For code that has a `&mut` and only reads.
+            ['a, T: Pod] &'a mut PinnedSliceMut<'_, T> => $slice<'a, T>: |it| (&*it).into();
+            ['a, T: Pod, X] &'a mut Buffer<T, PinnedMemory, X> => $slice<'a, T>: |it| (&*it).into();
+            ['a, H: StableHost] &'a mut Registered<H> => $slice<'a, H::Element>: |it| (&*it).into();
+            ['a, T: Pod] &'a mut [T] => $slice<'a, T>: |it| (&*it).into();
+            ['a, T: Pod] &'a mut Vec<T> => $slice<'a, T>: |it| (&*it).into();
+            ['a, T: Pod] &'a mut Box<[T]> => $slice<'a, T>: |it| (&*it).into();
+            ['a, T: Pod, const N: usize] &'a mut [T; N] => $slice<'a, T>: |it| (&*it).into();
+
             ['a, T: Pod] PinnedSliceMut<'a, T> => $slice_mut<'a, T>:
                 |it| $of_mut(HostSliceMut::Pinned(it));
             ['a, T: Pod] &'a mut PinnedSliceMut<'_, T> => $slice_mut<'a, T>:

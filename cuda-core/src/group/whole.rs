@@ -62,6 +62,9 @@ views! {
     ['a, T: Pod] &'a SharedSlice<T> => Whole<'a, T>: |it| Whole::Device(it.as_view());
     ['a, T: Pod, X] &'a Buffer<T, DeviceMemory, X> => Whole<'a, T>:
         |it| Whole::Device(it.as_view());
+    ['a, T: Pod] &'a mut DeviceSliceMut<'_, T> => Whole<'a, T>: |it| Whole::Device(it.as_view());
+    ['a, T: Pod, X] &'a mut Buffer<T, DeviceMemory, X> => Whole<'a, T>:
+        |it| Whole::Device(it.as_view());
 
     ['a, T: Pod] HostSliceMut<'a, T> => WholeMut<'a, T>: |it| WholeMut::Host(it);
     ['a, T: Pod] DeviceSliceMut<'a, T> => WholeMut<'a, T>: |it| WholeMut::Device(it);

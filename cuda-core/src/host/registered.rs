@@ -308,6 +308,7 @@ impl<H: StableHost> Deref for Registered<H> {
 
 views! {
     ['a, H: StableHost] &'a Registered<H> => PinnedSlice<'a, H::Element>: |it| it.as_view();
+    ['a, H: StableHost] &'a mut Registered<H> => PinnedSlice<'a, H::Element>: |it| it.as_view();
     ['a, H: StableHostMut] &'a mut Registered<H> => PinnedSliceMut<'a, H::Element>:
         |it| it.as_view_mut();
 }

@@ -456,6 +456,7 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
 views! {
     ['a, T: Pod, M: Memory] &Slice<'a, T, M> => Slice<'a, T, M>: |it| *it;
     ['b, T: Pod, M: Memory] &'b SliceMut<'_, T, M> => Slice<'b, T, M>: |it| it.as_view();
+    ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => Slice<'b, T, M>: |it| it.as_view();
     ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => SliceMut<'b, T, M>: |it| it.reborrow();
 }
 
