@@ -85,10 +85,10 @@ gpu_test! {
         // A text never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
-        std::fs::write(&file, text).expect("a file");
+        std::fs::write(&file, &text).expect("a file");
         let verbose = JitOptions::new().verbose(true);
         // SAFETY: PTX text.
-        let logged = unsafe { Module::from_file_with(&context, &file, &verbose) };
+        let logged = unsafe { Module::from_image_with(&context, text.as_bytes(), &verbose) };
         // SAFETY: PTX text.
         let module = unsafe { Module::from_file(&context, &file) };
         std::fs::remove_file(&file).expect("removed");

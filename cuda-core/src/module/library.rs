@@ -184,21 +184,9 @@ impl Library {
     /// That of [`Module::from_image`](crate::Module::from_image).
     #[doc(alias("cuLibraryLoadFromFile", "cudaLibraryLoadFromFile"))]
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { Self::from_file_with(path, &JitOptions::new()) }
-    }
-
-    /// Loads an image from a file: [`Library::from_image_with`] of its contents.
-    ///
-    /// # Errors
-    /// As [`Library::from_file`].
-    ///
-    /// # Safety
-    /// That of [`Module::from_image`](crate::Module::from_image).
-    pub unsafe fn from_file_with(path: impl AsRef<Path>, options: &JitOptions) -> Result<Self> {
         let image = read_image(path.as_ref())?;
         // SAFETY: these are the file's bytes, for which the caller promised what is required.
-        unsafe { Self::from_image_with(&image, options) }
+        unsafe { Self::from_image(&image) }
     }
 
     /// # Safety

@@ -133,7 +133,8 @@ impl Module {
     }
 
     /// Loads an image from a file: [`Module::from_image`] of its contents. A file of PTX needs no `unsafe`:
-    /// [`Module::from_ptx`] of [`std::fs::read_to_string`].
+    /// [`Module::from_ptx`] of [`std::fs::read_to_string`]. With options:
+    /// [`Module::from_image_with`] of [`std::fs::read`].
     ///
     /// # Errors
     /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
@@ -152,25 +153,9 @@ impl Module {
     /// ```
     #[doc(alias("cuModuleLoad"))]
     pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { Self::from_file_with(context, path, &JitOptions::new()) }
-    }
-
-    /// Loads an image from a file: [`Module::from_image_with`] of its contents.
-    ///
-    /// # Errors
-    /// As [`Module::from_file`].
-    ///
-    /// # Safety
-    /// As [`Module::from_image`].
-    pub unsafe fn from_file_with(
-        context: &Context,
-        path: impl AsRef<Path>,
-        options: &JitOptions,
-    ) -> Result<Self> {
         let image = read_image(path.as_ref())?;
         // SAFETY: these are the file's bytes, for which the caller promised what is required.
-        unsafe { Self::from_image_with(context, &image, options) }
+        unsafe { Self::from_image(context, &image) }
     }
 
     /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
