@@ -285,8 +285,8 @@ fn not_in_graphs(op: &str) -> String {
                 .into();
         }
         "as_slice" | "as_mut_slice" | "try_as_slice" | "ready" => {
-            return "what uses the memory is being captured, and runs when the graph is launched: access the \
-                    memory after that"
+            return "what uses the memory is being captured, and runs when the graph is launched, or is a call \
+                    of NCCL that was aborted and may go on: access the memory after that"
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {

@@ -163,6 +163,8 @@ enum AbortProgress {
 /// What a call uses that was in progress.
 struct UsedByCall {
     _memory: Vec<UsedMemory>,
+    /// Refuses the host's accesses, which cannot wait for what NCCL has yet to enqueue.
+    _open: Arc<()>,
     _stream: Arc<StreamCore>,
 }
 
@@ -201,8 +203,12 @@ impl Ending {
             return;
         }
         // Not under the lock: what this drops may call the driver.
-        let _memory = touches.iter().map(UsedMemory::keep).collect();
-        let call = UsedByCall { _memory, _stream: stream.clone() };
+        let (open, kept) = (Arc::default(), touches.iter().map(UsedMemory::keep));
+        let memory: Vec<_> = kept.collect();
+        for (used, touch) in memory.iter().zip(touches).filter(|(used, _)| used.lent) {
+            used.kept.ledger().enter_captured(touch.range.clone(), touch.access, &open);
+        }
+        let call = UsedByCall { _memory: memory, _open: open, _stream: stream.clone() };
         let failed = match &mut *lock(&self.0) {
             AbortProgress::Over => return,
             AbortProgress::UnderWay { used, .. } => return used.push(call),

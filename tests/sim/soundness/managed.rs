@@ -1,5 +1,9 @@
 //! Managed memory, which the host and devices use in turns.
 
+use std::thread;
+use std::time::Duration;
+
+use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{
     Device, Error, Graph,
     managed::{ManagedAttach, ManagedBuffer},
@@ -7,6 +11,7 @@ use cuda_core::{
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_INVALID_VALUE;
 
+use super::nccl::{devices, parted};
 use super::{clean, device, primary};
 
 /// A graph that has other operations does not need what a refused one would have used.
@@ -95,6 +100,32 @@ fn s11_managed_memory_is_waited_for() {
         assert_eq!(values.as_slice()?[..2], [1, 9]);
         two.fill(&mut values, 3)?;
         drop((one, two));
+        Ok(())
+    });
+}
+
+/// NCCL may write the memory after the event that an access waits for.
+#[test]
+fn k_nccl_the_host_does_not_access_what_an_aborted_call_may_use() {
+    clean(|_| {
+        let (contexts, streams) = devices()?;
+        let options = CommunicatorOptions::new().blocking(false).limit(Duration::from_millis(200));
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let mut memory = ManagedBuffer::<u32>::zeroed(&contexts[1], 9)?;
+        let pair = parted(ranks);
+        pair[0].abort()?;
+        // The abort of the last rank goes on for as long as there is the graph.
+        pair[1].on(&streams[1])?.receive(&mut memory, 0).expect_err("no rank sends it");
+        let refused = memory.as_slice().expect_err("NCCL may write it");
+        assert!(matches!(refused, Error::NotCapturable { op: "as_slice", .. }), "{refused:?}");
+        drop(graph);
+        while memory.as_slice().is_err() {
+            thread::yield_now();
+        }
         Ok(())
     });
 }

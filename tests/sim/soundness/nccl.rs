@@ -5,7 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use cuda_core::interop::ShareableHandle;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
+use cuda_core::virtual_memory::{PhysicalMemory, VirtualBuffer};
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Graph, NcclError, Resource, Result, Signal,
     Stream, WaitValue, drops,
@@ -203,6 +205,63 @@ fn k_nccl_a_graph_that_is_captured_as_its_ranks_are_finalised_is_seen() {
         let _graph = graph?;
         let timed_out = matches!(finalized, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { .. }));
         assert!(timed_out, "NCCL would wait for the graph without a limit: {finalized:?}");
+        Ok(())
+    });
+}
+
+/// The graph takes its memory off the registrations of a rank when it is dropped.
+#[test]
+fn k_nccl_ranks_are_finalised_beside_the_drop_of_a_graph_with_registered_memory() {
+    clean(|session| {
+        let (contexts, _) = devices()?;
+        let options = CommunicatorOptions::new().limit(Duration::from_secs(10));
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        let registered = |context| -> Result<_> {
+            let mut memory = VirtualBuffer::<u32>::new(context, 9)?;
+            memory.append(PhysicalMemory::new(context, 36, ShareableHandle::PosixFd)?)?;
+            Ok(ranks.register(memory)?)
+        };
+        let mut sums = contexts.iter().map(registered).collect::<Result<Vec<_>>>()?;
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        drop(sums);
+        let held = session.hold("ncclCommGetAsyncError");
+        thread::scope(|scope| {
+            let finalizing = scope.spawn(|| ranks.finalize());
+            held.await_call();
+            scope.spawn(move || drop(graph));
+            drop(held);
+            finalizing.join().expect("no panic")
+        })
+    });
+}
+
+#[test]
+fn k_nccl_a_graph_keeps_what_a_call_uses_that_failed_as_it_was_captured() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let pair = parted(ranks);
+        let memory = contexts[0].alloc::<u32>(9)?;
+        let (freed, seen) = mpsc::channel::<()>();
+        let (address, owner) = (memory.as_raw(), (memory, freed));
+        // SAFETY: the owner keeps the memory, which nothing else uses.
+        let mut memory = unsafe { DeviceBuffer::<u32>::from_raw(address, 9, &contexts[0], owner) }?;
+        session.inject(Fault::new(CUresult(3)).function("ncclAllReduce"));
+        let graph = Graph::capture(&contexts[0], |captured| {
+            let failed = pair[0].on(captured)?.all_reduce_in_place(&mut memory, Reduction::Sum);
+            failed.expect_err("the fault");
+            Ok(())
+        })?;
+        drop(memory);
+        drops::flush();
+        assert_eq!(seen.try_recv(), Err(mpsc::TryRecvError::Empty), "NCCL may capture it yet");
+        drop(graph);
+        drops::flush();
+        assert_eq!(seen.try_recv(), Err(mpsc::TryRecvError::Disconnected));
         Ok(())
     });
 }

@@ -258,7 +258,9 @@ impl Recording {
         };
         let is_barrier = touches.is_empty() || traits.has(GraphTraits::BARRIER);
         let uses = recorded.place_all(touches);
-        let captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
+        let mut captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
+        // NCCL may go on with a call that has failed.
+        captured.is_there |= traits.has(GraphTraits::RANKS);
         recorded.settle(&captured, uses.as_slice(), is_barrier);
         if captured.is_there {
             recorded.keep(notes);
