@@ -168,10 +168,11 @@ impl Reach for PinnedMemory {
     }
 }
 
-/// Memory as an argument: its address, noted as [`TouchMemory`](sealed::TouchMemory) says.
+/// Memory, or an image object, as an argument: its address or handle, noted as
+/// [`TouchMemory`](sealed::TouchMemory) says.
 macro_rules! memory {
     ($([$($kind:tt)*] $memory:ty;)*) => {$(
-        impl<'a, T: Pod, $($kind)*> sealed::PushArgument<'a> for $memory {
+        impl<'a, $($kind)*> sealed::PushArgument<'a> for $memory {
             #[inline]
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
                 let address = sealed::TouchMemory::touch(self, touched);
@@ -182,19 +183,20 @@ macro_rules! memory {
 }
 
 memory! {
-    [M: Reach] Slice<'a, T, M>;
-    [M: Reach] SliceMut<'a, T, M>;
-    [M: Reach] Option<Slice<'a, T, M>>;
-    [M: Reach] Option<SliceMut<'a, T, M>>;
-    [M: Reach, X] Option<&'a Buffer<T, M, X>>;
-    [M: Reach, X] Option<&'a mut Buffer<T, M, X>>;
+    [T: Pod, M: Reach] Slice<'a, T, M>;
+    [T: Pod, M: Reach] SliceMut<'a, T, M>;
+    [T: Pod, M: Reach] Option<Slice<'a, T, M>>;
+    [T: Pod, M: Reach] Option<SliceMut<'a, T, M>>;
+    [T: Pod, M: Reach, X] Option<&'a Buffer<T, M, X>>;
+    [T: Pod, M: Reach, X] Option<&'a mut Buffer<T, M, X>>;
+    [K: ObjectKind] BoundObject<'a, K>;
 }
 
 /// Memory as an argument: noted like the view that the method makes of it, and what a typed kernel may do
 /// with it.
 macro_rules! viewed {
     ($([$($kind:tt)*] $memory:ty: $view:ident, $given:ident;)*) => {$(
-        memory! { [$($kind)*] $memory; }
+        memory! { [T: Pod, $($kind)*] $memory; }
         impl<'a, T: Pod, $($kind)*> kernel::Sealed for $memory {}
         impl<'a, T: Pod, $($kind)*> kernel::$given<T> for $memory {}
 
@@ -218,13 +220,6 @@ viewed! {
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow, Writes;
     [H: StableHost<Element = T>] &'a Registered<H>: as_view, Reads;
     [H: StableHostMut<Element = T>] &'a mut Registered<H>: as_view_mut, Writes;
-}
-
-impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
-    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let handle = sealed::TouchMemory::touch(self, touched);
-        arguments.push(&handle.to_ne_bytes());
-    }
 }
 
 impl<'a, K: ObjectKind> sealed::TouchMemory<'a> for BoundObject<'a, K> {
