@@ -9,7 +9,7 @@ use crate::dlpack::{DLDataType, TensorElement};
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::types::{Pod, bytes_of};
-use crate::util::{debug_by, raw_enum};
+use crate::util::{debug_by, raw_enum, setters};
 
 raw_enum! {
     /// In what order shared memory holds the 16-byte units of a tile, so that threads that read a column of it
@@ -123,34 +123,17 @@ impl TensorTiles {
         }
     }
 
-    /// Sets [`strides`](Self::strides).
-    #[must_use]
-    pub fn with_strides(self, strides: impl Into<Vec<usize>>) -> Self {
-        Self { strides: Some(strides.into()), ..self }
-    }
-
-    /// Sets [`steps`](Self::steps).
-    #[must_use]
-    pub fn with_steps(self, steps: impl Into<Vec<usize>>) -> Self {
-        Self { steps: steps.into(), ..self }
-    }
-
-    /// Sets [`swizzle`](Self::swizzle).
-    #[must_use]
-    pub fn with_swizzle(self, swizzle: TensorSwizzle) -> Self {
-        Self { swizzle, ..self }
-    }
-
-    /// Sets [`promotion`](Self::promotion).
-    #[must_use]
-    pub fn with_promotion(self, promotion: TensorPromotion) -> Self {
-        Self { promotion, ..self }
-    }
-
-    /// Sets [`fill`](Self::fill).
-    #[must_use]
-    pub fn with_fill(self, fill: TensorFill) -> Self {
-        Self { fill, ..self }
+    setters! {
+        /// Sets [`strides`](Self::strides).
+        with_strides(strides: impl Into<Vec<usize>>) => strides = Some(strides.into());
+        /// Sets [`steps`](Self::steps).
+        with_steps(steps: impl Into<Vec<usize>>) => steps = steps.into();
+        /// Sets [`swizzle`](Self::swizzle).
+        with_swizzle(swizzle: TensorSwizzle) => swizzle = swizzle;
+        /// Sets [`promotion`](Self::promotion).
+        with_promotion(promotion: TensorPromotion) => promotion = promotion;
+        /// Sets [`fill`](Self::fill).
+        with_fill(fill: TensorFill) => fill = fill;
     }
 }
 

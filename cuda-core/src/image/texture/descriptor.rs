@@ -4,7 +4,7 @@ use cuda_sys::CUDA_TEXTURE_DESC;
 
 use crate::error::{Error, Result};
 use crate::image::Texel;
-use crate::util::raw_enum;
+use crate::util::{raw_enum, setters};
 
 raw_enum! {
     /// What a texture returns for a coordinate beyond its edge, in one dimension.
@@ -147,17 +147,6 @@ pub struct MipmapSampling {
 const READ_AS_INTEGER: u32 = cuda_sys::CU_TRSF_READ_AS_INTEGER;
 const NORMALIZED_COORDINATES: u32 = cuda_sys::CU_TRSF_NORMALIZED_COORDINATES;
 const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
-
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),*) => $target:ident = $value:expr;)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $name(mut self, $($field: $type),*) -> Self {
-            self.$target = $value;
-            self
-        }
-    )*};
-}
 
 impl TextureDescriptor {
     setters! {
