@@ -88,7 +88,9 @@ impl Queues {
     /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
     pub(super) fn take(&mut self, key: QueueKey, first: &PendingMark, failed: bool) -> Vec<Wait> {
         let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
-        let due = queue.take(first, failed);
+        // `first` is the first: nothing is added before a point that a thread watches.
+        let due = if failed { 1 } else { queue.reached_with(first.seq) };
+        let due = queue.waits.drain(..due).collect();
         if queue.waits.is_empty() {
             self.queues.remove(key);
         } else {
@@ -119,11 +121,5 @@ impl Queue {
         }
         let then = vec![then];
         self.waits.insert(at, Wait { pending, then });
-    }
-
-    /// `first` is the first: nothing is added before a point that a thread watches.
-    fn take(&mut self, first: &PendingMark, failed: bool) -> Vec<Wait> {
-        let due = if failed { 1 } else { self.reached_with(first.seq) };
-        self.waits.drain(..due).collect()
     }
 }
