@@ -358,9 +358,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// # Errors
     /// [`Error::OutOfBounds`] if `mid` is greater than the length.
     pub fn split_at_mut(self, mid: usize) -> Result<(Self, Self)> {
-        let view = self.into_view();
-        let head = view.slice(..mid)?;
-        let tail = view.slice(mid..)?;
+        let (head, tail) = self.into_view().split_at(mid)?;
         Ok((Self::part(head), Self::part(tail)))
     }
 
