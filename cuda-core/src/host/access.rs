@@ -14,13 +14,10 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         first.cast()
     }
 
-    /// The elements, once the copies that write them have completed. Waits for all that their streams have by now,
-    /// unless there is a [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was waited for,
-    /// after the copies.
+    /// [`PinnedBuffer::as_slice`](crate::PinnedBuffer::as_slice) for a view: waits for the copies that write it.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to have completed; [`Error::NotCapturable`] while such a copy is being captured.
+    /// As [`PinnedBuffer::as_slice`](crate::PinnedBuffer::as_slice).
     pub fn as_slice(&self) -> Result<&'a [T]> {
         self.fences("as_slice", Access::Read)?.wait_host()?;
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
@@ -50,13 +47,10 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The elements, to be changed, once all copies that use them have completed. Waits for all that their streams
-    /// have by now, unless there is a [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was
-    /// waited for, after the copies.
+    /// [`PinnedBuffer::as_mut_slice`](crate::PinnedBuffer::as_mut_slice) for a view: waits for all copies that use it.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
+    /// As [`PinnedBuffer::as_mut_slice`](crate::PinnedBuffer::as_mut_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.reborrow().into_mut_slice()
     }

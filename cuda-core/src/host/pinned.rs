@@ -380,8 +380,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
+    /// As [`as_slice`](Self::as_slice).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -403,8 +402,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// [`as_slice`](Self::as_slice) does.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
+    /// As [`as_slice`](Self::as_slice).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
