@@ -90,7 +90,7 @@ impl Event {
             unsafe { cu::cuIpcOpenEventHandle(raw, handle) }
         })?;
         // SAFETY: just opened, so no other code has it.
-        let raw = unsafe { RawEvent::own(raw, context) };
+        let raw = unsafe { RawEvent::of(raw, context, None) };
         // The other process may record it after any work.
         Ok(Self::of(raw, EventFlags::DISABLE_TIMING, true))
     }

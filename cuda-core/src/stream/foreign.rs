@@ -136,7 +136,7 @@ impl Event {
         driver::ensure()?;
         Error::unless(!raw.is_null(), "Event::from_raw", "null is no event")?;
         // SAFETY: the caller's promise is the same.
-        let raw = unsafe { RawEvent::kept_by(owner, raw, context) };
+        let raw = unsafe { RawEvent::of(raw, context, Some(owner)) };
         // Other code may record it after any work.
         Ok(Self::of(raw, flags, true))
     }

@@ -57,20 +57,13 @@ impl RawEvent {
             unsafe { cu::cuEventCreate(raw, flags.0) }
         })?;
         // SAFETY: just created, so no other code has it.
-        Ok(unsafe { Self::own(raw, context) })
+        Ok(unsafe { Self::of(raw, context, None) })
     }
 
     /// # Safety
-    /// `raw` is a live event of `context` that no other code destroys.
-    pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
-        Self::new(LiveEvent { raw: Handle(raw), context: context.clone(), owner: None })
-    }
-
-    /// # Safety
-    /// `raw` is a live event of `context` until `owner` is dropped.
-    pub(crate) unsafe fn kept_by(owner: ForeignOwner, raw: CUevent, context: &Context) -> Self {
-        let (context, owner) = (context.clone(), Some(owner));
-        Self::new(LiveEvent { raw: Handle(raw), context, owner })
+    /// `raw` is a live event of `context` until `owner` is dropped; without one, no other code destroys it.
+    pub(crate) unsafe fn of(raw: CUevent, context: &Context, owner: Option<ForeignOwner>) -> Self {
+        Self::new(LiveEvent { raw: Handle(raw), context: context.clone(), owner })
     }
 
     /// An event without timing, for the bookkeeping of streams.
