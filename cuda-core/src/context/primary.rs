@@ -192,13 +192,6 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// let state = device.primary_state()?;
-    /// println!("active: {}, flags: {:?}", state.is_active, state.flags);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;

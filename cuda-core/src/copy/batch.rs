@@ -72,18 +72,6 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`].
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// use cuda_core::{Batch, PinnedBuffer};
-    ///
-    /// let host = PinnedBuffer::from_slice(stream.context(), &[1u32; 64])?;
-    /// let mut buffer = stream.alloc(64)?;
-    /// let mut batch = Batch::new();
-    /// batch.upload(&host, &mut buffer)?;
-    /// stream.enqueue(batch)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload<T: Pod>(
         &mut self,

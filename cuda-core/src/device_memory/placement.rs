@@ -210,23 +210,12 @@ impl<T: Pod> ManagedBuffer<T> {
         bound.submit_copy(op, &mut [part.read()], call).1
     }
 
-    /// Advises the driver how some elements are going to be used: `cuMemAdvise`, or
+    /// Advises the driver how some elements are going to be used, see [`Advice`]: `cuMemAdvise`, or
     /// `cuMemAdvise_v2` if the advice names a NUMA node of the host. No driver call for no
     /// elements.
     ///
     /// # Errors
     /// Those of [`prefetch`](Self::prefetch).
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::managed::{Advice, ManagedBuffer, MemoryLocation};
-    ///
-    /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
-    /// table.advise(.., Advice::SetReadMostly)?;
-    /// table.advise(.., Advice::SetPreferredLocation(MemoryLocation::Device(device)))?;
-    /// assert!(table.attributes(..)?.read_mostly);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuMemAdvise", "cudaMemAdvise"))]
     pub fn advise(&self, range: impl RangeBounds<usize>, advice: Advice) -> Result<()> {
         let part = self.slice(range)?;
@@ -247,21 +236,11 @@ impl<T: Pod> ManagedBuffer<T> {
         check("cuMemAdvise", code)
     }
 
-    /// The advice that is in effect for some elements: `cuMemRangeGetAttribute`, four times. For no
-    /// elements, the default.
+    /// The advice that is in effect for some elements, see [`ManagedAttributes`]: `cuMemRangeGetAttribute`, four
+    /// times. For no elements, the default.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::managed::{Advice, ManagedBuffer};
-    ///
-    /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
-    /// table.advise(.., Advice::SetReadMostly)?;
-    /// assert!(table.attributes(..)?.read_mostly);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuMemRangeGetAttribute", "cudaMemRangeGetAttribute"))]
     pub fn attributes(&self, range: impl RangeBounds<usize>) -> Result<ManagedAttributes> {
         let part = self.slice(range)?;

@@ -328,6 +328,7 @@ impl GraphExec {
     /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
     /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
     /// exec.set_enabled(fill, false)?;
+    /// assert!(!exec.is_enabled(fill)?);
     /// exec.launch(&stream)?; // does nothing
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -356,16 +357,6 @@ impl GraphExec {
     ///
     /// # Errors
     /// As [`set_enabled`](Self::set_enabled).
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let mut x = context.create_stream()?.alloc::<u32>(100)?;
-    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
-    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
-    /// exec.set_enabled(fill, false)?;
-    /// assert!(!exec.is_enabled(fill)?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuGraphNodeGetEnabled", "cudaGraphNodeGetEnabled"))]
     pub fn is_enabled(&self, node: NodeId) -> Result<bool> {
         let exec = self.node(node)?;

@@ -87,16 +87,6 @@ impl<T: StreamValue> Signal<T> {
     ///
     /// # Errors
     /// [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory); those of [`Device::context`](crate::Device::context).
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Signal, WaitValue};
-    ///
-    /// let (stream, go) = (context.create_stream()?, Signal::new(&context, 0u32)?);
-    /// stream.wait_signal(&go, WaitValue::Geq(1))?;
-    /// go.set(1); // the stream goes on
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
         let chunk = SIGNALS.take(context, size_of::<u64>())?;

@@ -48,13 +48,6 @@ impl Context {
     }
 
     /// A new stream with options; see [`StreamBuilder`].
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let blocking = context.stream_builder().blocking().build()?; // as `cuStreamCreate(0)`
-    /// assert!(!blocking.is_non_blocking()?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     #[doc(alias("cuStreamCreateWithPriority", "cudaStreamCreateWithPriority"))]
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
@@ -107,13 +100,6 @@ impl StreamBuilder<'_> {
 
     /// The priority, smaller numbers first; the driver clamps it to
     /// [`Context::stream_priority_range`].
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let (_, greatest) = context.stream_priority_range()?; // the most urgent: the lowest number
-    /// let urgent = context.stream_builder().priority(greatest).build()?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self

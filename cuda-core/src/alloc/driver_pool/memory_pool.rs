@@ -284,16 +284,7 @@ impl Device {
 
 /// # Using it
 impl MemoryPool {
-    /// Options of a new pool of `device`.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::MemoryPool;
-    ///
-    /// let pool = MemoryPool::builder(device).release_threshold(1 << 30).build()?; // keeps a gibibyte
-    /// let buffer = device.create_stream()?.alloc_from::<f32>(&pool, 1 << 20)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
+    /// Options of a new pool of `device`; see [`MemoryPoolBuilder`].
     pub fn builder(device: Device) -> MemoryPoolBuilder {
         MemoryPoolBuilder {
             device,
