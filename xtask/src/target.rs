@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::process::output;
 use crate::suite::Tag;
 use crate::{driver, refuse};
-pub(crate) use libraries::{DEVICE_RUNTIME, Libraries, Library, RUNTIME};
+pub(crate) use libraries::{DEVICE_RUNTIME, Libraries, RUNTIME};
 #[cfg(feature = "driver")]
 pub(crate) use machine::{install, print_machine};
 
 /// The driver and devices that tests run on.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// GPUs of the driver that `cuda-sys` loads.
-    Real(Gpus),
+    /// GPUs of the driver that `cuda-sys` loads, and the libraries beside it.
+    Real(Gpus, Box<Libraries>),
     /// The simulated driver, and why there is no NVRTC beside it, if so.
     Simulated { devices: u32, without_nvrtc: Option<String> },
 }
@@ -33,7 +33,7 @@ pub(crate) enum Target {
 struct Machine {
     /// Or why there is no GPU.
     gpus: Result<Gpus, String>,
-    nvrtc: Result<Library, String>,
+    libraries: Box<Libraries>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,7 +42,6 @@ pub(crate) struct Gpus {
     /// CUDA version of the driver.
     pub(crate) driver: (u32, u32),
     pub(crate) names: Vec<String>,
-    pub(crate) libraries: Box<Libraries>,
 }
 
 impl Machine {
@@ -57,7 +56,7 @@ impl Machine {
 impl Target {
     /// The simulated driver, with the NVRTC that such a program finds.
     pub(crate) fn simulated(program: &Path, devices: u32) -> anyhow::Result<Self> {
-        let without_nvrtc = Machine::ask(program)?.nvrtc.err();
+        let without_nvrtc = Machine::ask(program)?.libraries.nvrtc.err();
         Ok(Self::Simulated { devices, without_nvrtc })
     }
 
@@ -67,35 +66,36 @@ impl Target {
         if let Some(devices) = simulated {
             return Self::simulated(&program, devices);
         }
-        let gpus = Machine::ask(&program)?.gpus;
-        gpus.map(Self::Real).map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))
+        let Machine { gpus, libraries } = Machine::ask(&program)?;
+        let gpus = gpus.map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))?;
+        Ok(Self::Real(gpus, libraries))
     }
 
     pub(crate) fn devices(&self) -> u32 {
         match self {
-            Self::Real(Gpus { devices, .. }) | Self::Simulated { devices, .. } => *devices,
+            Self::Real(Gpus { devices, .. }, _) | Self::Simulated { devices, .. } => *devices,
         }
     }
 
     /// The libraries for tests beside the driver; the simulated one has an NCCL of its own.
     pub(crate) fn libraries(&self) -> Option<&Libraries> {
         match self {
-            Self::Real(gpus) => Some(&gpus.libraries),
+            Self::Real(_, libraries) => Some(libraries),
             Self::Simulated { .. } => None,
         }
     }
 
     /// Why a test with this tag cannot run here, if so.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
-        let gpus = match self {
-            Self::Real(gpus) => gpus,
+        let (gpus, libraries) = match self {
+            Self::Real(gpus, libraries) => (gpus, libraries),
             Self::Simulated { without_nvrtc, .. } if tag == Tag::Nvrtc => {
                 return without_nvrtc.clone();
             }
             // The simulated driver has all others.
             Self::Simulated { .. } => return None,
         };
-        let Libraries { runtime, nvrtc, device_runtime, nccl } = &*gpus.libraries;
+        let Libraries { runtime, nvrtc, device_runtime, nccl } = &**libraries;
         match tag {
             Tag::Runtime => runtime.clone().err(),
             Tag::Nvrtc => nvrtc.clone().err(),
@@ -125,7 +125,7 @@ fn first(list: Option<&str>, devices: u32) -> String {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Real(gpus) => {
+            Self::Real(gpus, _) => {
                 let name = gpus.names.first().map_or("GPU", String::as_str);
                 let (devices, (major, minor)) = (gpus.devices, gpus.driver);
                 write!(f, "{devices} × {name}, driver for CUDA {major}.{minor}")

@@ -209,8 +209,8 @@ mod tests {
     use crate::target::{Gpus, tests};
 
     fn real(devices: u32) -> Target {
-        let libraries = tests::none().into();
-        Target::Real(Gpus { devices, driver: (12, 2), names: Vec::new(), libraries })
+        let gpus = Gpus { devices, driver: (12, 2), names: Vec::new() };
+        Target::Real(gpus, tests::none().into())
     }
 
     fn setting(devices: u32, variant: Variant) -> Setting {

@@ -38,9 +38,9 @@ impl Target {
         if let Some(devices) = asked {
             return Ok((simulated(devices), "as asked".to_owned()));
         }
-        let gpus = Machine::ask(&driver::program()?)?.gpus;
+        let Machine { gpus, libraries } = Machine::ask(&driver::program()?)?;
         Ok(match gpus {
-            Ok(gpus) => (Self::Real(gpus), String::new()),
+            Ok(gpus) => (Self::Real(gpus, libraries), String::new()),
             Err(why) => (simulated(otherwise), why),
         })
     }
@@ -65,7 +65,7 @@ pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
 /// The hidden task `devices`.
 pub(crate) fn print_machine() -> anyhow::Result<Outcome> {
     let gpus = gpus().map_err(|reason| format!("no GPU: {reason:#}"));
-    println!("{}", serde_json::to_string(&Machine { gpus, nvrtc: nvrtc() })?);
+    println!("{}", serde_json::to_string(&Machine { gpus, libraries: libraries().into() })?);
     Ok(Outcome::Passed)
 }
 
@@ -76,13 +76,14 @@ fn gpus() -> anyhow::Result<Gpus> {
     let names = Device::all()?.map(|device| device.name());
     let names = names.collect::<cuda_core::Result<_>>()?;
     let Version { major, minor } = driver_version()?;
-    Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries().into() })
+    Ok(Gpus { devices, driver: (major, minor), names })
 }
 
 /// Loads them.
 fn libraries() -> Libraries {
+    let nvrtc = of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version());
     let nccl = of_cuda_core("libnccl.so", NCCL, nccl::version());
-    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime(), nccl }
+    Libraries { runtime: runtime(), nvrtc, device_runtime: device_runtime(), nccl }
 }
 
 impl Library {
@@ -93,11 +94,6 @@ impl Library {
 
 fn set(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// The NVRTC that `cuda-core` loads.
-fn nvrtc() -> Result<Library, String> {
-    of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version())
 }
 
 /// A library that `cuda-core` loads, or the one that `variable` names.

@@ -16,7 +16,7 @@ const DEVICES: [u32; 4] = [1, 2, 4, 8];
 /// All rows, including those that cannot run.
 pub(super) fn settings(target: &Target) -> Vec<Setting> {
     let variants = match target {
-        Target::Real(_) => Variant::REAL,
+        Target::Real(..) => Variant::REAL,
         Target::Simulated { .. } => Variant::SIMULATED,
     };
     let of = |devices| variants.iter().map(move |&variant| Setting { devices, variant });
