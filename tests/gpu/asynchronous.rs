@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use cuda_core::{
     Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Ready, Rejected, Result, Stream,
-    pinned::StableHost,
 };
-use support::{Alarm, block_on, gpu_test, pattern, stall};
+use support::{Alarm, WatchedHost, block_on, gpu_test, one_stream, pattern, stall};
 
 use crate::forms::same;
 
@@ -248,8 +247,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn on_another_thread() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let per_thread = context.per_thread_stream()?;
         let held = stall(stream.as_raw());
         let (shared, own) = (stream.ready(), per_thread.ready());
@@ -353,8 +351,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn events() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         for flags in [EventFlags::DEFAULT, EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC] {
             let event = Event::new(&context, flags)?;
             block_on(event.ready())?;
@@ -443,25 +440,6 @@ gpu_test! {
     }
 }
 
-/// A vector that records its drop.
-struct RecordsDrop(Vec<u8>, Arc<AtomicBool>);
-
-// SAFETY: the vector's own promise; only its drop uses it here.
-unsafe impl StableHost for RecordsDrop {
-    type Element = u8;
-
-    fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
-        self.0.elements()
-    }
-}
-
-impl Drop for RecordsDrop {
-    fn drop(&mut self) {
-        self.0.fill(0xEE);
-        self.1.store(true, Ordering::Release);
-    }
-}
-
 gpu_test! {
     needs 1;
     fn s23_owners_that_are_given_up() -> Result<()> {
@@ -469,8 +447,12 @@ gpu_test! {
         let mut buffer = stream.alloc::<u8>(LEN)?;
         for polled in [false, true] {
             let dropped = Arc::new(AtomicBool::new(false));
-            let flight = stream
-                .upload_owned(RecordsDrop(pattern(13, LEN), Arc::clone(&dropped)), &mut buffer)?;
+            let drops = Arc::clone(&dropped);
+            let host = WatchedHost::new(pattern(13, LEN), move |bytes| {
+                bytes.fill(0xEE);
+                drops.store(true, Ordering::Release);
+            });
+            let flight = stream.upload_owned(host, &mut buffer)?;
             if polled {
                 let mut landing = std::future::IntoFuture::into_future(flight);
                 let _ = Alarm::new().poll(&mut landing).is_pending();

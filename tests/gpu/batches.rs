@@ -1,7 +1,7 @@
 //! J: copies in batches, and within one buffer.
 
 use cuda_core::{Batch, Device, Error, PinnedBuffer, Result, Stream, StreamKind};
-use support::{gpu_test, pattern, stall};
+use support::{gpu_test, one_stream, pattern, stall};
 
 use crate::forms::{contents, same};
 
@@ -37,8 +37,7 @@ fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
 gpu_test! {
     needs 1;
     fn j01_batches() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         mixed(&home, &home)?;
         mixed(&context.create_stream()?, &home)?;
         mixed(&context.default_stream()?, &home)?;

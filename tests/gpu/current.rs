@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::thread;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, Result};
-use support::{assert_bytes, context, gpu_test, kernels, stall};
+use support::{assert_bytes, context, gpu_test, kernels, one_stream, stall, two_streams};
 
 use crate::stack;
 
@@ -37,8 +37,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c04_restored_by_a_panic() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (x, s) = (context.create_stream()?, context.create_stream()?);
+        let (context, x, s) = two_streams()?;
         x.set_current()?;
         let panic = catch_unwind(AssertUnwindSafe(|| {
             let _guard = s.enter().expect("it can be entered");
@@ -121,8 +120,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c07_current_per_thread() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let _guard = stream.enter()?;
         let elsewhere = thread::scope(|scope| {
             scope.spawn(|| context.current_stream()).join().expect("no assertion failed")
@@ -191,8 +189,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn d09_record_default() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stream, idle) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, idle) = two_streams()?;
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         let stall = stall(stream.as_raw());
         {

@@ -1,7 +1,7 @@
 //! What counts as done after a wait for a whole context: the work of all its streams.
 
 use cuda_core::{CachingPool, Context, ContextFlags, Device, PinnedBuffer, Result, Signal, Stream};
-use support::gpu_test;
+use support::{gpu_test, one_stream};
 
 const LEN: usize = 1 << 20;
 
@@ -116,8 +116,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn what_comes_later_is_not_taken_for_done() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let buffer = stream.alloc_zeroed::<u32>(LEN)?;
         let mut host = PinnedBuffer::<u32>::new(&context, LEN)?;
         context.synchronize()?;

@@ -12,11 +12,11 @@ use cuda_core::dlpack::{
     DLPackVersion, DLTensor, ImportedTensor, Tensor, TensorElement,
 };
 use cuda_core::{
-    Access, CachingPool, Complex32, Context, Device, DeviceBuffer, Error, Graph, Rejected, Result,
+    Access, CachingPool, Complex32, Device, DeviceBuffer, Error, Graph, Rejected, Result,
     SharedSlice, Stream, bf16, f16,
 };
 use cuda_sys::cuMemcpyDtoDAsync_v2;
-use support::{check, gpu_test, refusal, stall};
+use support::{check, gpu_test, one_stream, refusal, stall, two_streams};
 
 use crate::foreign_streams::Raw;
 
@@ -83,8 +83,7 @@ fn rejected<X, Y>(result: Result<X, Rejected<Y>>) -> (Error, Y) {
 gpu_test! {
     needs 1;
     fn e_a_tensor_handed_over_and_taken_back() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let numbers: Vec<f32> = (0..24u8).map(f32::from).collect();
         let buffer = stream.upload_new(&numbers)?;
         let address = buffer.as_raw();
@@ -116,8 +115,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e_shared_tensors_keep_their_memory() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let weights = Arc::new(stream.upload_new(&[3i64; 100])?);
         let part = SharedSlice::from(&weights).slice(40..)?;
         let tensor = Tensor::shared(part, &[6, 10], None)?;
@@ -151,8 +149,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s02_a_tensor_is_freed_behind_its_consumer() -> Result<()> {
         const BYTES: usize = if cfg!(miri) { 1 << 10 } else { 1 << 20 };
-        let context = Device::get(0)?.context()?;
-        let (home, consumer) = (context.create_stream()?, context.create_stream()?);
+        let (context, home, consumer) = two_streams()?;
         let per_thread = context.per_thread_stream()?;
         // Of other allocators the free makes the home stream wait, or the host.
         let pool = CachingPool::shared()?.allocator();
@@ -218,8 +215,7 @@ fn bytes_of(buffer: &DeviceBuffer<u8>) -> Result<u8> {
 gpu_test! {
     needs 1;
     fn e_consumers_of_the_protocol() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let of = |number| {
             // SAFETY: the one handle is that of `stream`, which is the owner.
             unsafe { Consumer::of_protocol(number, &context, Arc::new(stream.clone())) }
@@ -264,8 +260,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e_tensors_that_are_not_handed_over() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut buffer = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
             stream.fill(&mut buffer, 1)?;
@@ -355,16 +350,10 @@ impl Theirs {
     }
 }
 
-fn first() -> Result<(Context, Stream)> {
-    let context = Device::get(0)?.context()?;
-    let stream = context.create_stream()?;
-    Ok((context, stream))
-}
-
 gpu_test! {
     needs 1, asynchronous;
     fn s02_a_taken_tensor_is_deleted_behind_its_uses() -> Result<()> {
-        let (context, stream) = first()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<u32>(100)?;
         let theirs = Theirs::new::<u32>(memory.as_raw() as usize, &[10, 10]);
         let mut buffer = theirs.import(&stream)?.into_buffer::<u32>()?;
@@ -394,7 +383,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s02_a_taken_tensor_keeps_its_order_and_no_stream() -> Result<()> {
-        let (context, other) = first()?;
+        let (context, other) = one_stream()?;
         let memory = context.alloc::<u32>(100)?;
         let theirs = Theirs::new::<u32>(memory.as_raw() as usize, &[100]);
         let producer = Raw::create(&context, &Arc::default());
@@ -414,7 +403,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e_tensors_that_are_refused() -> Result<()> {
-        let (context, stream) = first()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<Complex32>(100)?;
         let address = memory.as_raw() as usize;
         let make = || Theirs::new::<Complex32>(address, &[4, 5]);
@@ -484,7 +473,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e_the_struct_before_dlpack_1() -> Result<()> {
-        let (_, stream) = first()?;
+        let (_, stream) = one_stream()?;
         let buffer = stream.upload_new(&[1u16, 2, 3])?;
         let tensor = Tensor::new(buffer, &[3], Some(&[1]))?;
         let raw: NonNull<DLManagedTensor> =

@@ -1,19 +1,14 @@
 //! Grids that cover elements.
 
-use cuda_core::{Context, Device, Error, Graph, Launch, LaunchError, Result};
-use support::{gpu_test, kernels, refusal};
+use cuda_core::{Error, Graph, Launch, LaunchError, Result};
+use support::{gpu_test, kernels, one_stream, refusal};
 
 use crate::launches::is_limit;
-
-fn context() -> Result<Context> {
-    Device::get(0)?.context()
-}
 
 gpu_test! {
     needs 1;
     fn m_rows_and_columns_have_a_thread_each() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let increment = kernels::get(&context, "increment")?;
         for (width, height, threads) in [(1, 1, 256), (32, 8, 256), (8, 33, 1280), (33, 8, 512)] {
             let mut count = stream.alloc_zeroed::<u32>(1)?;
@@ -29,8 +24,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_blocks_of_any_size_cover_the_elements() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let increment = kernels::get(&context, "increment")?;
         let shape = |launch: &Launch<'_>| (launch.get_grid(), launch.get_block());
         let expected = |grid: (u32, u32), block: (u32, u32)| (grid.into(), block.into());
@@ -56,8 +50,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn m04_no_elements() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let add_one = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(4)?;
         let no_element = |by: u32| stream.kernel(&add_one).elements(0).arg(by);

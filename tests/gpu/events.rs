@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, Result};
 use cuda_sys::cuEventRecord;
-use support::{check, gpu_test, refusal, stall};
+use support::{check, gpu_test, one_stream, refusal, stall, two_streams};
 
 use crate::capture::Capture;
 
@@ -22,8 +22,7 @@ gpu_test! {
             EventFlags::DISABLE_TIMING,
             EventFlags::INTERPROCESS,
         ];
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         for combination in 0..8 {
             let chosen = (0..3).filter(|bit| combination >> bit & 1 == 1);
             let flags = chosen.fold(EventFlags::DEFAULT, |flags, bit| flags | FLAGS[bit]);
@@ -52,8 +51,7 @@ gpu_test! {
         // A wide range: the machine may be shared.
         const EXPECTED: RangeInclusive<Duration> =
             Duration::from_millis(480)..=Duration::from_millis(700);
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (e1, e2) = (event(&context)?, event(&context)?);
         e1.record(&stream)?;
         stream.launch_host_func(|| thread::sleep(NAP))?;
@@ -69,8 +67,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn d03_elapsed_no_timing() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let with = event(&context)?;
         let without = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         with.record(&stream)?;
@@ -88,8 +85,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn d04_elapsed_unrecorded() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (recorded, never) = (event(&context)?, event(&context)?);
         recorded.record(&stream)?;
         stream.synchronize()?;
@@ -109,8 +105,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn d05_elapsed_pending() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (e1, e2) = (event(&context)?, event(&context)?);
         e1.record(&stream)?;
         stream.synchronize()?;
@@ -155,8 +150,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn d07_query() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let event = event(&context)?;
         assert!(event.query()?, "never recorded");
         let stall = stall(stream.as_raw());
@@ -174,8 +168,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn d08_query_error() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (captured, done) = (event(&context)?, event(&context)?);
         done.record(&stream)?;
         done.synchronize()?;
@@ -221,8 +214,7 @@ gpu_test! {
     needs 1, timing, asynchronous;
     fn d10_blocking_wait() -> Result<()> {
         const STALL: Duration = Duration::from_millis(500);
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let event = Event::new(&context, EventFlags::BLOCKING_SYNC)?;
         event.record(&stream)?;
         event.synchronize()?;
@@ -240,8 +232,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn d11_drop_pending() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let stall = stall(stream.as_raw());
         let dropped = event(&context)?;
         dropped.record(&stream)?;
@@ -258,8 +249,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn d12_rerecord() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stalled, idle) = (context.create_stream()?, context.create_stream()?);
+        let (context, stalled, idle) = two_streams()?;
         let event = event(&context)?;
         event.record(&idle)?;
         event.synchronize()?;
@@ -280,8 +270,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn d01_recorded_at_once() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let start = stream.record_event(EventFlags::DEFAULT)?;
         let end = context.default_stream()?.record_event(EventFlags::DEFAULT)?;
         assert_eq!((start.context(), start.device()), (&context, Device::get(0)?));

@@ -6,7 +6,7 @@ use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
-use support::{Driver, gpu_test};
+use support::{Driver, gpu_test, two_streams};
 
 /// Elements of the memory of a round, of four bytes each. What one of ten rounds leaked would exceed what
 /// the driver of a device may keep.
@@ -107,8 +107,7 @@ fn repeat(
 gpu_test! {
     needs 1, heavy;
     fn e_ten_thousand_tensors_leave_memory_flat() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let kept = Arc::new(stream.alloc_zeroed::<f32>(1000)?);
         let ones = vec![1.0f32; LEN];
         repeat(&[context], 10_000, |round| {

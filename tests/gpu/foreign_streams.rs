@@ -7,7 +7,7 @@ use std::thread;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Result, Stream};
 use cuda_sys::{CUstream, cuStreamCreate, cuStreamDestroy_v2};
-use support::{assert_bytes, check, gpu_test, refusal, stall};
+use support::{assert_bytes, check, gpu_test, one_stream, refusal, stall};
 
 use crate::stack;
 
@@ -84,8 +84,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c22_a_stream_of_the_library_is_known_by_its_handle() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         // SAFETY: the owner is a handle of the stream.
         let same = unsafe { Stream::from_raw(stream.as_raw(), &context, Arc::new(stream.clone())) }?;
         assert_eq!(same, stream);

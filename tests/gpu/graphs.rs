@@ -3,7 +3,7 @@
 use std::thread;
 
 use cuda_core::{Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream};
-use support::{gpu_test, kernels, refusal, stall};
+use support::{gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
 use crate::capture;
 
@@ -62,8 +62,7 @@ pub(crate) fn add_one(
 gpu_test! {
     needs 1;
     fn l_static_inputs() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc::<u32>(1000)?;
         let mut y = stream.alloc::<u32>(1000)?;
@@ -103,8 +102,7 @@ gpu_test! {
             stream.wait_stream(stream)?;
             stream.copy(&y, x)
         }
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc::<u32>(64)?;
         work(&stream, &mut x)?;
         let expected = stream.download_vec(&x)?;
@@ -122,8 +120,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l03_is_capturing() -> Result<()> {
-        let context = context()?;
-        let outside = context.create_stream()?;
+        let (context, outside) = one_stream()?;
         let mut kept = None;
         Graph::capture(&context, |stream| {
             assert!(capture::is_capturing(stream.as_raw()));
@@ -146,8 +143,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s40_other_threads_work_stays_out() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut theirs = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |captured| {
@@ -177,8 +173,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l05_streams_of_a_capture_fork_and_join() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut parts = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let mut both = stream.alloc::<u32>(200)?;
@@ -206,8 +201,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l08_what_cannot_be_captured_is_refused_and_the_capture_survives() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let outside = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         outside.record(&stream)?;
@@ -254,8 +248,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l13_s33_a_capture_ends_with_its_closure() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let failed = Graph::capture(&context, |captured| {
             captured.fill(&mut x, 1)?;
@@ -296,8 +289,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l15_an_empty_graph() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let graph = Graph::capture(&context, |_| Ok(()))?;
         assert_eq!(graph.node_count()?, 0);
         let mut exec = graph.instantiate()?;
@@ -312,8 +304,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l19_s07_a_graph_keeps_its_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc::<u32>(1 << 16)?;
         let mut y = stream.alloc::<u32>(1 << 16)?;
         let mut sink = stream.alloc::<u32>(1 << 16)?;
@@ -346,8 +337,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l20_dropped_while_running() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
@@ -364,8 +354,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l22_memory_allocated_and_freed_in_a_capture() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut y = stream.alloc::<u32>(1000)?;
         let mut used_elsewhere = other.alloc_zeroed::<u32>(1000)?;
         stream.fill(&mut used_elsewhere, 2)?;
@@ -404,8 +393,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_nothing_leaks_over_many_graphs() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut host = PinnedBuffer::<u32>::new(&context, 100)?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         for round in 0..20 {
@@ -426,8 +414,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_launches_on_default_streams() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
@@ -443,8 +430,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_is_closed_before_its_executables() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 4))?;
         let mut exec = graph.instantiate()?;
@@ -460,8 +446,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_panic_in_a_graphs_function_stays_there() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let graph = Graph::capture(&context, |stream| {
             stream.launch_host_func_each(|| panic!("on purpose"))
         })?;

@@ -7,11 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceBuffer, Error, Event, EventFlags, MemoryPool, Rejected,
-    Result,
+    Allocator, CachingPool, DeviceBuffer, Error, Event, EventFlags, MemoryPool, Rejected, Result,
 };
 use cuda_sys::{CUdeviceptr, CUevent, CUresult, cuEventDestroy_v2, cuMemFree_v2};
-use support::{check, gpu_test, refusal, stall};
+use support::{check, gpu_test, one_stream, refusal, stall, two_streams};
 
 /// An event or memory that the library has handed over; releases it, and counts that.
 struct Taken {
@@ -61,8 +60,7 @@ impl Drop for Taken {
 gpu_test! {
     needs 1, asynchronous;
     fn d_an_event_with_an_owner() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let released = Arc::new(AtomicU32::new(0));
         let start = stream.record_event(EventFlags::DEFAULT)?;
         let raw = Event::new(&context, EventFlags::DEFAULT)?.into_raw()?;
@@ -100,8 +98,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn e_memory_is_handed_over_when_its_work_is_done() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let released = Arc::new(AtomicU32::new(0));
         let pool = MemoryPool::builder(stream.device()).build()?;
         let buffers = [
@@ -136,8 +133,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e_memory_that_is_no_allocation_stays() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let pool = CachingPool::new();
         let custom = Allocator::new(pool.allocator());
         let memory = context.alloc::<u8>(4096)?;

@@ -1,17 +1,12 @@
 //! The order of launches relative to other work.
 
-use cuda_core::{Context, Device, PinnedBuffer, Result};
-use support::{freed_behind_a_stall, gpu_test, kernels, stall};
-
-fn context() -> Result<Context> {
-    Device::get(0)?.context()
-}
+use cuda_core::{Device, PinnedBuffer, Result};
+use support::{freed_behind_a_stall, gpu_test, kernels, one_stream, stall, two_streams};
 
 gpu_test! {
     needs 1, asynchronous;
     fn m_other_streams_wait_for_the_kernel() -> Result<()> {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let add_one = kernels::get(&context, "add_one")?;
         let n = 1 << 10;
         let mut x = one.alloc_zeroed::<u32>(n)?;
@@ -38,8 +33,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn m_the_kernel_waits_for_other_streams() -> Result<()> {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let copy = kernels::get(&context, "copy_words")?;
         let n = 1 << 10;
         let mut from = freed_behind_a_stall(|| one.alloc_zeroed::<u32>(n))?;
@@ -66,7 +60,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_default_streams() -> Result<()> {
-        let context = context()?;
+        let context = Device::get(0)?.context()?;
         let add_one = kernels::get(&context, "add_one")?;
         let home = context.create_stream()?;
         let mut x = home.alloc_zeroed::<u32>(8)?;
@@ -88,8 +82,7 @@ gpu_test! {
     fn n08_shared_stream() -> Result<()> {
         const THREADS: u32 = 8;
         const EACH: u32 = 1250;
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let increment = kernels::get(&context, "increment")?;
         let mut total = stream.alloc_zeroed::<u32>(1)?;
         let address = total.as_raw();

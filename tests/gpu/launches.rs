@@ -3,11 +3,7 @@
 use cuda_core::{
     Context, ContextFlags, Device, Error, LaunchError, ModuleError, PinnedBuffer, Result,
 };
-use support::{gpu_test, kernels, report};
-
-fn context() -> Result<Context> {
-    Device::get(0)?.context()
-}
+use support::{gpu_test, kernels, one_stream, report, two_streams};
 
 pub(crate) fn is_limit(result: Result<()>, expected: &str) {
     match result {
@@ -20,8 +16,7 @@ pub(crate) fn is_limit(result: Result<()>, expected: &str) {
 gpu_test! {
     needs 1;
     fn m_launch_reads_and_writes_buffers() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let saxpy = kernels::get(&context, "saxpy")?;
         let n = 1000u32;
         let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
@@ -44,8 +39,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_scalars_arrive_bit_by_bit() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let echo = kernels::get(&context, "echo")?;
         let mut to = stream.alloc_zeroed::<u64>(8)?;
         let nan = f32::from_bits(0x7FC1_2345);
@@ -84,8 +78,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_many_arguments() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let six = kernels::get(&context, "take_six")?;
         let buffers: Vec<_> = (0..6).map(|_| stream.alloc::<u8>(64)).collect::<Result<_>>()?;
         let mut launch = stream.kernel(&six).block(1);
@@ -105,7 +98,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m02_not_sticky() -> Result<()> {
-        let context = context()?;
+        let context = Device::get(0)?.context()?;
         let module = kernels::load(&context)?;
         let error = module.function("nope").expect_err("there is no such kernel");
         assert!(matches!(&error, Error::Module(it) if matches!(&**it, ModuleError::NotFound { name, .. } if name == "nope")), "{error}");
@@ -133,8 +126,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m03_block_too_big() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
         let launch = || stream.kernel(&nothing).block(1);
         for (block, what) in [
@@ -163,8 +155,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m04_zero_dims() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
         let names = ["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"];
         for (zero, name) in names.into_iter().enumerate() {
@@ -185,8 +176,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m06_cooperative_too_big() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
         let multiprocessors = context
             .device()
@@ -288,8 +278,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn m_wrong_arguments() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let add_one = kernels::get(&context, "add_one")?;
         assert_eq!(add_one.parameters()?.as_deref(), Some(&[8, 4][..]));
         let mut x = stream.alloc_zeroed::<u32>(4)?;
@@ -317,8 +306,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_dynamic_shared_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let kernel = kernels::get(&context, "shared_size")?;
         let device = context.device();
         let most = device.attribute(
@@ -360,8 +348,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_views_as_arguments() -> Result<()> {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let add_one = kernels::get(&context, "add_one")?;
         let mut x = one.alloc_zeroed::<u32>(64)?;
         {
@@ -389,8 +376,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn f09_kernels_reach_pinned_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let add_one = kernels::get(&context, "add_one")?;
         let mut host = PinnedBuffer::from_slice(&context, &[41u32; 32])?;
         // SAFETY: 32 elements.
@@ -403,8 +389,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_attributes_of_a_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
         let (_, greatest) = context.stream_priority_range()?;
         // SAFETY: no parameter.

@@ -6,7 +6,7 @@ use cuda_core::{
     Context, ContextFlags, Device, Error, Library, ModuleError, Result,
     jit::{JitCache, JitOptions},
 };
-use support::{context, gpu_test, hash, kernels, refusal, stall};
+use support::{context, gpu_test, hash, kernels, one_stream, refusal, stall};
 
 fn library() -> Result<Library> {
     kernels::register();
@@ -134,8 +134,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0, asynchronous;
     fn s42_unloading_a_library_waits_for_its_kernels() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let library = library()?;
         let add_one = library.kernel("add_one")?.function(&context)?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuda_core::{Device, DeviceBuffer, Error, Graph, Result, Stream};
 use cuda_sys::{CUstream, cuMemcpyDtoDAsync_v2};
-use support::{check, gpu_test, stall};
+use support::{check, gpu_test, one_stream, stall, two_streams};
 
 const LEN: usize = 1 << 16;
 
@@ -31,8 +31,7 @@ fn library_copy(
 gpu_test! {
     needs 1, asynchronous;
     fn l_library_work_is_ordered_with_other_streams() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let mut x = one.alloc_zeroed::<u32>(LEN)?;
         let mut y = one.alloc_zeroed::<u32>(LEN)?;
         let mut z = one.alloc_zeroed::<u32>(LEN)?;
@@ -59,8 +58,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s33_library_work_that_panics_is_marked() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let mut x = one.alloc_zeroed::<u32>(LEN)?;
         let mut y = one.alloc_zeroed::<u32>(LEN)?;
         one.fill(&mut x, 1)?;
@@ -79,8 +77,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_library_work_is_captured() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(LEN)?;
         let mut y = stream.alloc_zeroed::<u32>(LEN)?;
         let mut z = stream.alloc_zeroed::<u32>(LEN)?;

@@ -7,7 +7,7 @@ use cuda_core::{
     jit::{JitOptions, LinkInput, Linker},
 };
 use cuda_sim::register_kernel;
-use support::{context, gpu_test, refusal};
+use support::{compile_log, context, gpu_test, refusal};
 
 /// A kernel that calls a function that another text defines.
 const KERNEL: &str = "
@@ -75,18 +75,6 @@ fn stores_twice(function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// The error log of the compiler or the linker.
-#[track_caller]
-fn log<T: std::fmt::Debug>(result: Result<T>) -> String {
-    match result {
-        Err(Error::Module(why)) => match *why {
-            ModuleError::Compile { log, .. } => log,
-            why => panic!("{why:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
-}
-
 gpu_test! {
     needs 1;
     fn m_two_texts_are_linked() -> Result<()> {
@@ -100,7 +88,7 @@ gpu_test! {
         assert_eq!(context::current(), std::ptr::null_mut());
         stores_twice(&Module::from_cubin(&context, &cubin)?.function("store_twice")?)?;
         // By itself the kernel does not link.
-        let unresolved = log(Module::from_ptx(&context, KERNEL));
+        let unresolved = compile_log(Module::from_ptx(&context, KERNEL));
         assert!(unresolved.contains("twice"), "{unresolved}");
         Ok(())
     }
@@ -137,13 +125,13 @@ gpu_test! {
 
         let mut linker = Linker::new(&context)?;
         let wrong = FUNCTION.replace("add.u32", "oops.u32");
-        let said = log(linker.add_ptx(&wrong).map(drop));
+        let said = compile_log(linker.add_ptx(&wrong).map(drop));
         assert!(said.contains("oops"), "{said}");
         linker.close()?;
 
         let mut linker = Linker::new(&context)?;
         linker.add_ptx(KERNEL)?;
-        let said = log(linker.complete());
+        let said = compile_log(linker.complete());
         assert!(said.contains("twice"), "{said}");
         Ok(())
     }

@@ -5,7 +5,7 @@ use cuda_core::{
     image::{ArrayFlags, ArrayShape, CudaArray},
     managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
 };
-use support::{block_on, context, gpu_test, kernels, pattern, report};
+use support::{block_on, context, gpu_test, kernels, pattern, report, two_streams};
 
 use crate::forms::{Down, contents, same};
 
@@ -124,8 +124,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn g01_halves_and_when_they_are_ready() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let mut values = ManagedBuffer::<u32>::new(&context, 1000)?;
         let (low, high) = values.split_at_mut(500)?;
         assert_eq!((high.device(), high.context()), (context.device(), &context));

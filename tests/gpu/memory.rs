@@ -9,7 +9,7 @@ use cuda_core::{
 use cuda_sys::{
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
 };
-use support::{check, gpu_test, pattern, refusal, stall};
+use support::{check, gpu_test, pattern, refusal, stall, two_streams};
 
 use crate::forms::{contents, every_form, same, scaled, varied};
 
@@ -50,8 +50,7 @@ fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()
 gpu_test! {
     needs 1;
     fn e02_buffers_name_the_stream_that_they_were_allocated_on() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         for allocator in [Allocator::cache(), CachingPool::new().allocator(), Allocator::plain()] {
             let mut buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
             other.fill(&mut buffer, 1)?;

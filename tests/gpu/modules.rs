@@ -4,7 +4,7 @@ use cuda_core::{
     BlockSize, Context, ContextFlags, Device, Error, Function, Module, ModuleError, Result,
     jit::{JitCache, JitFallback, JitOptions},
 };
-use support::{gpu_test, hash, kernels, refusal, stall};
+use support::{gpu_test, hash, kernels, one_stream, refusal, stall};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -134,8 +134,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s12_a_global_has_one_owner() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::load(&context)?;
         let mut counter = module.global::<u32>("counter")?;
         assert_eq!(counter.len(), 1);
@@ -167,8 +166,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_constants_are_written_too() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::load(&context)?;
         let look_up = module.function("look_up")?;
         let mut table = module.global::<u32>("table")?;
@@ -190,8 +188,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_a_global_keeps_its_module() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::load(&context)?;
         let mut counter = module.global::<u32>("counter")?;
         module.close()?;
@@ -206,8 +203,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn m_unloading_waits_for_the_kernels() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         let add_one = kernels::get(&context, "add_one")?;
         // SAFETY: 64 elements.
@@ -267,8 +263,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m_dropped_in_a_host_function() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "nothing")?;
         // SAFETY: no parameter.
         unsafe { stream.kernel(&function).block(1).launch() }?;
@@ -284,8 +279,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn a40_cache_config_per_function() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "nothing")?;
         let before = context.cache_config()?;
         for config in [

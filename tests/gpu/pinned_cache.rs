@@ -7,7 +7,7 @@ use cuda_core::{
     staging,
 };
 use cuda_sys::{CUDA_SUCCESS, symbol as cu};
-use support::{gpu_test, pattern, stall};
+use support::{gpu_test, one_stream, pattern, stall};
 
 use crate::capture::Capture;
 use crate::forms::same;
@@ -55,8 +55,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn f03_pools_of_ones_own() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let buffer = stream.upload_new(&pattern(3, 5000))?;
         let (pool, other) = (PinnedPool::new(), PinnedPool::new());
         let mut host = pool.alloc::<u8>(&context, 5000)?;
@@ -110,8 +109,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn f03_not_reused_under_a_copy() -> Result<()> {
         const LEN: usize = if cfg!(miri) { 3000 } else { 100_000 };
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut device = stream.alloc_zeroed::<u8>(LEN)?;
         let mut back = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
         let up = PinnedBuffer::from_slice(&context, &pattern(1, LEN))?;
@@ -154,8 +152,7 @@ fn address_of_written(buffer: &PinnedBuffer<u8>) -> usize {
 gpu_test! {
     needs 1;
     fn f03_reused_after_a_copy() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut device = stream.alloc_zeroed::<u8>(5000)?;
         let before = from_scratch()?;
         let mut places = std::collections::BTreeSet::new();
@@ -207,8 +204,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn f03_trim_waits_for_nothing() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut device = stream.alloc_zeroed::<u8>(4096)?;
         let before = from_scratch()?;
         let up = PinnedBuffer::from_slice(&context, &pattern(4, 4096))?;
@@ -299,8 +295,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn f09_cached_memory_is_mapped() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         // Makes the next block start inside a slab.
         let _before = PinnedBuffer::<u8>::new(&context, 4096)?;
         let mut host = PinnedBuffer::from_slice(&context, &pattern(9, 4096))?;
@@ -375,8 +370,7 @@ fn round_trip(stream: &Stream, host: &PinnedBuffer<u8>, bytes: &[u8]) -> Result<
 gpu_test! {
     needs 1;
     fn f03_while_this_thread_captures() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let other = context.create_stream()?;
         let mut buffer = other.alloc_zeroed::<u8>(1000)?;
         let pending = PinnedBuffer::from_slice(&context, &pattern(16, 1000))?;

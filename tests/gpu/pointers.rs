@@ -81,9 +81,9 @@ gpu_test! {
 }
 
 /// Records its drop.
-struct Owner {
-    _memory: DeviceBuffer<u8>,
-    dropped: Arc<AtomicBool>,
+pub(crate) struct Owner {
+    pub(crate) _memory: DeviceBuffer<u8>,
+    pub(crate) dropped: Arc<AtomicBool>,
 }
 
 impl Drop for Owner {

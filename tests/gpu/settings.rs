@@ -13,13 +13,12 @@ use cuda_core::pools::PoolLimit;
 use cuda_core::{
     Allocator, CachingPool, Device, Dimensions, MemoryPool, MemorySyncDomain, Result, sys,
 };
-use support::{gpu_test, kernels};
+use support::{gpu_test, kernels, one_stream};
 
 gpu_test! {
     needs 1;
     fn m_a_launch_says_what_was_set() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "copy_words")?;
         let plain = stream.kernel(&function);
         assert_eq!((plain.get_grid(), plain.get_block()), (Dimensions::from(1), Dimensions::from(0)));

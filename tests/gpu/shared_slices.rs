@@ -10,29 +10,18 @@ use cuda_core::{
     kernel,
     managed::ManagedBuffer,
 };
-use support::{gpu_test, kernels, stall};
+use support::{gpu_test, kernels, one_stream, stall};
+
+use crate::pointers::Owner;
 
 kernel! {
     fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
 }
 
-/// Records its drop.
-struct Owner {
-    _memory: DeviceBuffer<u8>,
-    dropped: Arc<AtomicBool>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.dropped.store(true, Ordering::Release);
-    }
-}
-
 gpu_test! {
     needs 1;
     fn e_shared_parts_are_read_like_views() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
         let x = Arc::new(stream.upload_new(&numbers)?);
         let tail = SharedSlice::from(&x).slice(90..)?;
@@ -119,8 +108,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s02_the_last_share_frees_behind_the_work() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<u8>(400)?;
         let dropped = Arc::new(AtomicBool::new(false));
         let (address, owner) = (memory.as_raw(), Owner { _memory: memory, dropped: dropped.clone() });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuda_core::adaptors::Statistics;
 use cuda_core::{Allocator, Device, Error, Result, with_allocator};
-use support::{gpu_test, pattern};
+use support::{gpu_test, one_stream, pattern};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 
@@ -42,8 +42,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j_sizes_on_the_per_thread_default_stream() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         for len in [0, 1, 4097, 1_048_577] {
             every_form(&context.per_thread_stream()?, &home, len)?;
         }

@@ -2,34 +2,14 @@
 
 use std::thread;
 
-use cuda_core::{
-    Device, Error, Result, Stream, StreamKind,
-    staging::{self, StagingOptions},
-};
+use cuda_core::{Device, Error, Result, Stream, StreamKind};
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuGraphDestroy,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use support::{check, gpu_test, stall};
+use support::{Staged, check, gpu_test, one_stream, stall};
 
 use crate::forms::{same, scaled, varied};
-
-/// The staging options in effect while this lives.
-struct Staged(StagingOptions);
-
-impl Staged {
-    fn by(threads: usize, chunk: usize) -> Result<Self> {
-        let before = staging::options()?;
-        staging::set_options(StagingOptions::new(threads, chunk))?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        staging::set_options(self.0).expect("they were in use");
-    }
-}
 
 /// The size of a chunk, small where large ones take too long.
 fn chunk() -> usize {
@@ -91,8 +71,7 @@ gpu_test! {
     needs 1;
     fn j_large_slices_on_every_kind_of_stream() -> Result<()> {
         let _staged = Staged::by(3, chunk())?;
-        let context = Device::get(0)?.context()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         there_and_back(&context.default_stream()?, &home, large(), "legacy")?;
         there_and_back(&context.per_thread_stream()?, &home, large(), "per thread")?;
         let blocking = context.stream_builder().blocking().build()?;

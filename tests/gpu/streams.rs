@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{
-    Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result, Stream,
-    drops::{self, DropFailure},
+use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result, Stream};
+use support::{
+    DropReports, OnDrop, assert_bytes, context, expect_drop_failures, gpu_test, hash, one_stream,
+    stall, two_streams,
 };
-use support::{assert_bytes, context, expect_drop_failures, gpu_test, hash, stall};
 
 use crate::capture::Capture;
 use crate::stack;
@@ -81,41 +81,8 @@ gpu_test! {
 }
 
 /// Adds one when it is dropped.
-struct CountsDrops(Arc<AtomicU32>);
-
-impl Drop for CountsDrops {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// A panic's payload that panics again when it is dropped.
-struct PanicsAgain;
-
-impl Drop for PanicsAgain {
-    fn drop(&mut self) {
-        panic_any(());
-    }
-}
-
-/// Collects the drop hook's reports until this is dropped.
-struct DropReports(Arc<Mutex<Vec<Resource>>>);
-
-impl DropReports {
-    fn listen() -> Self {
-        let reports = Arc::<Mutex<Vec<_>>>::default();
-        let log = reports.clone();
-        drops::set_hook(move |failure: &DropFailure| {
-            log.lock().expect("no panic").push(failure.resource);
-        });
-        Self(reports)
-    }
-}
-
-impl Drop for DropReports {
-    fn drop(&mut self) {
-        drops::take_hook();
-    }
+fn counts_drops(drops: Arc<AtomicU32>) -> OnDrop<impl FnMut() + Send> {
+    OnDrop(move || _ = drops.fetch_add(1, Ordering::SeqCst))
 }
 
 gpu_test! {
@@ -123,18 +90,19 @@ gpu_test! {
     fn c10_host_fn_panic() -> Result<()> {
         expect_drop_failures(2);
         let stream = Device::get(0)?.create_stream()?;
-        let reports = DropReports::listen();
+        let mut reports = DropReports::listen();
         let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (payload, ran) = (CountsDrops(drops.clone()), runs.clone());
+        let (payload, ran) = (counts_drops(drops.clone()), runs.clone());
         stream.launch_host_func(move || panic_any(payload))?;
-        stream.launch_host_func(|| panic_any(PanicsAgain))?;
+        // This payload panics again when it is dropped.
+        stream.launch_host_func(|| panic_any(OnDrop(|| panic_any(()))))?;
         stream.launch_host_func(move || {
             ran.fetch_add(1, Ordering::SeqCst);
         })?;
         stream.synchronize()?;
         assert_eq!(runs.load(Ordering::SeqCst), 1, "the one behind them runs");
         assert_eq!(drops.load(Ordering::SeqCst), 1, "the payload");
-        assert_eq!(*reports.0.lock().expect("no panic"), [Resource::HostFunction; 2]);
+        assert_eq!(reports.resources(), [Resource::HostFunction; 2]);
         Ok(())
     }
 }
@@ -145,7 +113,7 @@ gpu_test! {
         // The part in which the enqueue fails is in `tests/sim`.
         let stream = Device::get(0)?.create_stream()?;
         let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (owned, ran) = (CountsDrops(drops.clone()), runs.clone());
+        let (owned, ran) = (counts_drops(drops.clone()), runs.clone());
         stream.launch_host_func(move || {
             let _owned = &owned;
             ran.fetch_add(1, Ordering::SeqCst);
@@ -199,8 +167,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c15_wait_unrecorded() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let fresh = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         stream.wait_event(&fresh)?;
         stream.synchronize()?;
@@ -212,8 +179,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn c16_wait_captures_latest_record() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let (s1, s2) = (context.create_stream()?, context.create_stream()?);
+        let (context, s1, s2) = two_streams()?;
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         event.record(&s1)?;
         s1.synchronize()?;
@@ -311,8 +277,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn c27_per_thread_default() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         let mut buffer = home.alloc_zeroed::<u8>(1000)?;
         home.synchronize()?;
         let own = context.per_thread_stream()?;

@@ -23,7 +23,7 @@ use cuda_core::{
     PrimaryState, Registered, Result, SharedSlice, Signal, Stream, StreamPool, Uuid, Version,
     WaitValue, bf16, f16,
 };
-use support::gpu_test;
+use support::{gpu_test, one_stream};
 
 /// Compiles if all of them have the traits.
 macro_rules! are {
@@ -120,8 +120,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_nodes_of_a_graph_are_compared() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut filled = || Graph::capture(&context, |stream| {
             stream.fill(&mut x, 1)?;

@@ -2,11 +2,11 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use cuda_core::{Device, Graph, PinnedBuffer, Result, Stream, pinned::StableHost};
-use support::{Alarm, block_on, gpu_test, pattern, stall};
+use cuda_core::{Device, Graph, PinnedBuffer, Result};
+use support::{Alarm, WatchedHost, block_on, gpu_test, pattern, stall};
 
 const LEN: usize = 4096;
 
@@ -37,32 +37,6 @@ gpu_test! {
     }
 }
 
-/// A vector that waits for its stream when it is dropped.
-struct Waits {
-    bytes: Vec<u8>,
-    /// If the owner is leaked, the stream is not.
-    stream: Weak<Stream>,
-    waited: Arc<AtomicBool>,
-}
-
-// SAFETY: the vector's own promise; only its drop uses it here.
-unsafe impl StableHost for Waits {
-    type Element = u8;
-
-    fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
-        self.bytes.elements()
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        if let Some(stream) = self.stream.upgrade() {
-            let waited = block_on(stream.ready());
-            self.waited.store(waited.is_ok(), Ordering::Release);
-        }
-    }
-}
-
 gpu_test! {
     needs 1, asynchronous;
     fn a_dropped_owner_may_wait_for_the_same_stream() -> Result<()> {
@@ -71,11 +45,14 @@ gpu_test! {
         let waited = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let held = stall(stream.as_raw());
         for waited in &waited {
-            let host = Waits {
-                bytes: pattern(2, LEN),
-                stream: Arc::downgrade(&stream),
-                waited: Arc::clone(waited),
-            };
+            // If the owner is leaked, the stream is not.
+            let (own, waited) = (Arc::downgrade(&stream), Arc::clone(waited));
+            let host = WatchedHost::new(pattern(2, LEN), move |_| {
+                if let Some(stream) = own.upgrade() {
+                    let is_done = block_on(stream.ready()).is_ok();
+                    waited.store(is_done, Ordering::Release);
+                }
+            });
             drop(stream.upload_owned(host, &mut buffer)?);
         }
         held.release();

@@ -1,15 +1,14 @@
 //! Guards and contexts when driver calls fail.
 
 use std::ptr;
-use std::sync::{Arc, Mutex};
 
 use cuda_core::{
     Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Resource, Result, Signal,
-    drops::{self, DropFailure},
+    drops::DropFailure,
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
-use support::{child, context, simulator};
+use support::{DropReports, child, context, simulator, simulator_in};
 
 /// Devices 0 and 1 with their primary contexts, so that no call below creates one.
 fn devices() -> Result<[(Device, Context); 2]> {
@@ -22,17 +21,9 @@ fn devices() -> Result<[(Device, Context); 2]> {
 
 /// The failures of `Drop`s while `body` ran.
 fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
-    let reports = Arc::new(Mutex::new(Vec::new()));
-    let log = reports.clone();
-    let before = drops::failures();
-    drops::set_hook(move |failure: &DropFailure| {
-        log.lock().expect("no panic").push(failure.clone());
-    });
+    let mut reports = DropReports::listen();
     body();
-    drops::take_hook();
-    let reports = std::mem::take(&mut *reports.lock().expect("no panic"));
-    assert_eq!(drops::failures() - before, reports.len() as u64, "counted and reported");
-    reports
+    reports.take()
 }
 
 fn fails(session: &Session, function: &str, code: CUresult) {
@@ -167,8 +158,7 @@ fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
 /// device's default stream, the library makes that device's context current for a moment.
 #[test]
 fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Result<()> {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     let [(_, c0), (_, c1)] = devices()?;
     let (here, there) = (c0.default_stream()?, c1.default_stream()?);
     let (mut x, mut y) = (here.alloc_zeroed::<u8>(64)?, there.alloc::<u8>(64)?);
@@ -201,9 +191,8 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
-    if !child::is_this() {
-        let name = concat!(module_path!(), "::a21_a_context_that_stays_on_stacks_is_reported_once");
-        child::run(name, &[]);
+    let name = concat!(module_path!(), "::a21_a_context_that_stays_on_stacks_is_reported_once");
+    if child::ran(name, &[]) {
         return Ok(());
     }
     let session = simulator();
@@ -272,8 +261,7 @@ fn a37_a_failed_synchronize_leaves_current_alone() -> Result<()> {
 /// known to be done.
 #[test]
 fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<()> {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1000)?;

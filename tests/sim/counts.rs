@@ -116,8 +116,7 @@ fn allocated_and_freed() -> [&'static str; 6] {
 
 /// Device 0, its context and two created streams that have their ordering events already.
 fn two_streams() -> Result<(Context, Stream, Stream)> {
-    let context = Device::get(0)?.context()?;
-    let (a, b) = (context.create_stream()?, context.create_stream()?);
+    let (context, a, b) = support::two_streams()?;
     warm(&a)?;
     warm(&b)?;
     Ok((context, a, b))

@@ -6,8 +6,7 @@ use cuda_sim::{Mode, Session};
 
 /// Runs `test`, and asserts at the end that it left nothing after.
 fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
-    let session = support::simulator();
-    session.set_mode(mode);
+    let session = support::simulator_in(mode);
     std::thread::scope(|scope| {
         let test = scope.spawn(|| test(&session).expect("no fault was injected"));
         test.join().expect("the test passed");

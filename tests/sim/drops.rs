@@ -9,9 +9,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
-use support::{context, simulator};
-
-use crate::drop_hook::{DropReports, sorted};
+use support::{DropReports, OnDrop, context, simulator, sorted};
 
 /// All calls that release something.
 const FREES: [&str; 5] = [
@@ -301,20 +299,11 @@ fn m15_hook_may_do_anything() -> Result<()> {
     Ok(())
 }
 
-/// Calls a function when it is dropped.
-struct Last<F: Fn()>(F);
-
-impl<F: Fn()> Drop for Last<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
 #[test]
 fn m15_a_panic_of_an_owner_stays_in_the_drop() -> Result<()> {
     let session = simulator();
     let raw = context::Foreign::create(0);
-    let owner = Arc::new(Last(|| panic!("an owner that panics")));
+    let owner = Arc::new(OnDrop(|| panic!("an owner that panics")));
     // SAFETY: the context lives until the end of the test.
     let foreign = unsafe { Context::from_raw(raw.handle(), owner) }?;
     drop(foreign);
@@ -338,7 +327,7 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
         makes.set_current().expect("no fault was injected here");
     };
     let raw = context::Foreign::create(0);
-    let owner = Arc::new(Last(usurp.clone()));
+    let owner = Arc::new(OnDrop(usurp.clone()));
     // SAFETY: the context lives until the end of the test.
     let foreign = unsafe { Context::from_raw(raw.handle(), owner) }?;
     let mut buffer = stream.alloc::<u32>(64)?;

@@ -1,43 +1,19 @@
 //! Futures and owned copies that are dropped, forgotten, or lost: S23, S24, M.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use cuda_core::{Device, Error, Rejected, Resource, Result, pinned::StableHost};
 use cuda_sim::{Fault, Mode, Session};
-use support::{Alarm, block_on, simulator, stall};
+use support::{Alarm, DropReports, WatchedHost, block_on, simulator_in, stall};
 
-use crate::drop_hook::DropReports;
-
-/// A vector that records its drop.
-#[derive(Debug)]
-struct Owner(Vec<u8>, Arc<AtomicBool>);
-
-// SAFETY: the vector's own promise; only its drop uses it here.
-unsafe impl StableHost for Owner {
-    type Element = u8;
-
-    fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
-        self.0.elements()
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.1.store(true, Ordering::Release);
-    }
-}
-
-fn owner() -> (Owner, Arc<AtomicBool>) {
+/// Host memory, and whether it was dropped.
+fn owner() -> (impl StableHost<Element = u8> + Debug, Arc<AtomicBool>) {
     let dropped = Arc::new(AtomicBool::new(false));
-    (Owner(vec![7; 64], Arc::clone(&dropped)), dropped)
-}
-
-fn lazily() -> Session {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
-    session
+    let drops = Arc::clone(&dropped);
+    (WatchedHost::new(vec![7_u8; 64], move |_| drops.store(true, Ordering::Release)), dropped)
 }
 
 fn end(session: &Session) {
@@ -49,7 +25,7 @@ fn end(session: &Session) {
 
 #[test]
 fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
@@ -68,7 +44,7 @@ fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
 
 #[test]
 fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
@@ -85,7 +61,7 @@ fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
 
 #[test]
 fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
@@ -114,7 +90,7 @@ fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()
 
 #[test]
 fn m_a_lost_context_wakes_all_waiters() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     stream.fill(&mut buffer, 1)?;
@@ -131,7 +107,7 @@ fn m_a_lost_context_wakes_all_waiters() -> Result<()> {
 
 #[test]
 fn in_a_host_function_futures_fail() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let (sender, receiver) = std::sync::mpsc::channel();
     let handle = stream.clone();
@@ -148,7 +124,7 @@ fn in_a_host_function_futures_fail() -> Result<()> {
 
 #[test]
 fn an_owner_given_up_in_a_host_function() -> Result<()> {
-    let session = lazily();
+    let session = simulator_in(Mode::Lazy);
     let device = Device::get(0)?;
     let (stream, other) = (device.create_stream()?, device.create_stream()?);
     let mut buffer = stream.alloc::<u8>(64)?;

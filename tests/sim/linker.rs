@@ -1,10 +1,10 @@
 //! The linker, with a driver that gives known answers.
 
 use cuda_core::{
-    Device, Error, ModuleError, Result,
+    Device, Error, Result,
     jit::{JitOptions, Linker},
 };
-use support::simulator;
+use support::{compile_log, simulator};
 
 const CALLER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
     .extern .func helper();\n.visible .entry caller()\n{\n    call helper;\n    ret;\n}\n";
@@ -12,33 +12,22 @@ const CALLER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
 const HELPER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
     .visible .func helper()\n{\n    ret;\n}\n";
 
-#[track_caller]
-fn log<T: std::fmt::Debug>(result: Result<T>) -> String {
-    match result {
-        Err(Error::Module(why)) => match *why {
-            ModuleError::Compile { log, .. } => log,
-            why => panic!("{why:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn m_the_linker_says_what_is_new() -> Result<()> {
     let session = simulator();
     let context = Device::get(0)?.context()?;
     let mut linker = Linker::new(&context)?;
     let wrong = |word| HELPER.replace("    ret", word);
-    let said = log(linker.add_ptx(wrong("oops")).map(drop));
+    let said = compile_log(linker.add_ptx(wrong("oops")).map(drop));
     assert!(said.contains("'oops'"), "{said}");
-    let said = log(linker.add_ptx(wrong("whoops")).map(drop));
+    let said = compile_log(linker.add_ptx(wrong("whoops")).map(drop));
     assert!(said.contains("'whoops'") && !said.contains("'oops'"), "{said}");
     linker.add_ptx(CALLER)?;
     // Earlier messages are not the reason for this failure.
     session.fail_nth(Some("cuLinkAddData_v2"), 1, cuda_sys::CUDA_ERROR_OUT_OF_MEMORY);
     let refused = linker.add_ptx(HELPER).map(drop);
     assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
-    let said = log(linker.complete());
+    let said = compile_log(linker.complete());
     assert_eq!(said, "error   : Undefined reference to 'helper' in 'input 3'");
     session.assert_clean();
     Ok(())
@@ -49,7 +38,7 @@ fn m_a_function_is_defined_once() -> Result<()> {
     let session = simulator();
     let mut linker = Linker::new(&Device::get(0)?.context()?)?;
     linker.add_ptx(HELPER)?.add_ptx(CALLER)?.add_ptx(HELPER)?;
-    let said = log(linker.complete());
+    let said = compile_log(linker.complete());
     assert!(said.contains("Multiple definition of 'helper' in 'input 3'"), "{said}");
     session.assert_clean();
     Ok(())

@@ -3,9 +3,7 @@
 use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
-use support::{context, simulator};
-
-use crate::drop_hook::{DropReports, sorted};
+use support::{DropReports, context, simulator, simulator_in, sorted};
 
 /// The next fill loses device 0's context, and no other.
 fn lose_at_next_fill(session: &Session) {
@@ -25,8 +23,7 @@ fn sticky<T: std::fmt::Debug>(what: &str, result: Result<T>) {
 
 #[test]
 fn m_sticky_is_passed_on() -> Result<()> {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     let mut reports = DropReports::listen();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
@@ -88,8 +85,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
 fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     // Pinned memory that a device may still write is not returned to the host, whatever `close` and
     // `drop` do.
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     let mut reports = DropReports::listen();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
@@ -117,8 +113,7 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
 #[test]
 fn m_sticky_staging_recovers() -> Result<()> {
     // A chunk that the lost context may still use is not lent to another device.
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     cuda_core::staging::trim()?;
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
@@ -148,8 +143,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
 
 #[test]
 fn m_sticky_staging_memory_that_is_not_pinned_is_reported_as_what_it_is() -> Result<()> {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     cuda_core::staging::trim()?;
     let mut reports = DropReports::listen();
     let device = Device::get(0)?;

@@ -5,7 +5,6 @@ mod cache;
 mod contexts;
 mod counts;
 mod crowds;
-mod drop_hook;
 mod drops;
 mod elements;
 // A file descriptor needs an operating system.

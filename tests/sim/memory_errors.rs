@@ -3,9 +3,7 @@
 use cuda_core::{Allocator, Device, Error, PinnedBuffer, Result};
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
-use support::simulator;
-
-use crate::drop_hook::DropReports;
+use support::{DropReports, simulator};
 
 /// Ends a session in which nothing leaked.
 #[track_caller]

@@ -18,9 +18,7 @@ use cuda_core::{
 use cuda_sim::{Fault, Leak, LeakKind, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::judge::{self, Reported};
-use support::simulator;
-
-use crate::drop_hook::DropReports;
+use support::{DropReports, simulator};
 
 /// All calls that release something.
 const FREES: [&str; 20] = [

@@ -13,7 +13,7 @@ use cuda_core::{
     pinned::PinnedBackend,
 };
 use cuda_sim::{Mode, Session};
-use support::{simulator, stall};
+use support::{one_stream, simulator_in, stall, two_streams};
 
 const REGISTER: &str = "cuMemHostRegister_v2";
 const UNREGISTER: &str = "cuMemHostUnregister";
@@ -22,8 +22,7 @@ const FREE: &str = "cuMemFreeHost";
 
 /// A session in which pinned memory is cached, and the cache is empty.
 fn cached() -> Session {
-    let session = simulator();
-    session.set_mode(Mode::Lazy);
+    let session = simulator_in(Mode::Lazy);
     PinnedPool::set_backend(PinnedBackend::Slab);
     PinnedPool::shared().set_limit(usize::MAX);
     PinnedPool::shared().trim(0).expect("no fault yet");
@@ -110,8 +109,7 @@ fn f03_a_hit_asks_nothing() -> Result<()> {
 #[test]
 fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     let session = cached();
-    let context = context()?;
-    let (slow, quick) = (context.create_stream()?, context.create_stream()?);
+    let (context, slow, quick) = two_streams()?;
     let (mut a, mut b) = (slow.alloc_zeroed::<u8>(512)?, quick.alloc_zeroed::<u8>(512)?);
     slow.synchronize()?;
     quick.synchronize()?;
@@ -146,8 +144,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
 #[test]
 fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     let session = cached();
-    let context = context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(64)?;
     stream.synchronize()?;
     // The whole of the first slab, in buffers of which one is pending.
@@ -223,8 +220,7 @@ fn s32_over_aligned_and_overflowing() -> Result<()> {
 #[test]
 fn f03_in_a_host_function() -> Result<()> {
     let session = cached();
-    let context = context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     let buffer = PinnedBuffer::from_slice(&context, &[1_u8; 100])?;
     let seen = Arc::new(Mutex::new(None));
     let result = Arc::clone(&seen);
@@ -272,8 +268,7 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
 fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     const LONG: Duration = Duration::from_secs(20);
     let session = cached();
-    let context = context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
     let slab = PinnedPool::shared().usage()?.reserved;
     PinnedPool::shared().set_limit(slab);

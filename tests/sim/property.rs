@@ -159,8 +159,7 @@ fn prove<P: Clone + Debug>(
 
 /// Runs a program in which no call fails; an error says what is wrong, or what it left behind.
 fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> Result<(), String> {
-    let session = support::simulator();
-    session.set_mode(mode);
+    let session = support::simulator_in(mode);
     let failures = cuda_core::drops::failures();
     let outcome = enact(&session);
     cuda_core::drops::flush();
@@ -183,8 +182,7 @@ fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> 
 /// Runs one program; an error says where it departs from the model.
 fn run(mode: Mode, program: Program) -> Result<(), String> {
     crate::faults::harness::prepare();
-    let session = support::simulator();
-    session.set_mode(mode);
+    let session = support::simulator_in(mode);
     let settings = cuda_core::staging::options().map_err(|error| error.to_string())?;
     let before = cuda_sim::context_stack();
     let in_steps = program.steps.iter().filter_map(|step| step.failure);

@@ -12,32 +12,15 @@ use cuda_sim::{Mode, Session};
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use support::pattern;
 #[cfg(all(target_os = "linux", not(miri)))]
 use support::threads_named;
+use support::{Staged, pattern};
 
 /// The smallest size of a chunk.
 pub(crate) const CHUNK: usize = 4 << 10;
 
 /// More than a copy may use at once, except under Miri.
 pub(crate) const LEN: usize = if cfg!(miri) { 1 } else { 11 } * CHUNK + 3;
-
-/// The staging options in effect while this lives.
-pub(crate) struct Staged(StagingOptions);
-
-impl Staged {
-    pub(crate) fn by(threads: usize, chunk: usize) -> Result<Self> {
-        let before = staging::options()?;
-        staging::set_options(StagingOptions::new(threads, chunk))?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        staging::set_options(self.0).expect("they were in use");
-    }
-}
 
 /// Runs `body` on a thread of its own with so many helper threads, then asserts that the driver saw
 /// no misuse, that nothing is left and that no `Drop` failed.
@@ -52,8 +35,7 @@ pub(crate) fn clean_but_for(
     threads: usize,
     body: impl FnOnce(&Session) -> Result<()> + Send,
 ) {
-    let session = support::simulator();
-    session.set_mode(mode);
+    let session = support::simulator_in(mode);
     let failures = cuda_core::drops::failures();
     let staged = Staged::by(threads, CHUNK).expect("a size that chunks may have");
     thread::scope(|scope| {

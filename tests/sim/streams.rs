@@ -8,23 +8,15 @@ use cuda_sys::{
     CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_HANDLE,
     CUresult,
 };
-use support::simulator;
-
-/// Adds one when it is dropped.
-struct CountsDrops(Arc<AtomicU32>);
-
-impl Drop for CountsDrops {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
+use support::{OnDrop, simulator};
 
 #[test]
 fn c11_host_fn_is_dropped_once_where_the_enqueue_fails() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let drops = Arc::new(AtomicU32::new(0));
-    let owned = CountsDrops(drops.clone());
+    let counter = drops.clone();
+    let owned = OnDrop(move || _ = counter.fetch_add(1, Ordering::SeqCst));
     session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_INVALID_HANDLE);
     let refused = stream.launch_host_func(move || {
         let _owned = &owned;

@@ -10,9 +10,9 @@ use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
-use cuda_sim::{Fault, Mode};
+use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_UNKNOWN};
-use support::{Alarm, block_on, kernels, threads_named};
+use support::{Alarm, block_on, blocks, kernels, threads_named};
 
 /// Streams that all wait for the signal.
 fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
@@ -26,19 +26,24 @@ fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
     Ok((streams, signal))
 }
 
+/// Ends a session in which nothing leaked.
+#[track_caller]
+fn end(session: &Session) -> Result<()> {
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
+    session.assert_clean();
+    Ok(())
+}
+
 #[test]
 fn many_awaited_streams_have_few_threads() -> Result<()> {
     let many = if cfg!(miri) { 6 } else { 2000 };
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let before = threads_named("cuda-core");
     let alarm = Alarm::new();
     let device = Device::get(0)?;
     let streams: Vec<_> = (0..many).map(|_| device.create_stream()).collect::<Result<_>>()?;
-    let (release, gate) = mpsc::channel::<()>();
-    streams[0].launch_host_func(move || {
-        let _ = gate.recv();
-    })?;
+    let release = blocks(&streams[0])?;
     for stream in &streams[1..] {
         stream.wait_stream(&streams[0])?;
     }
@@ -63,18 +68,14 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
         alarm.block_on(finished)?;
     }
     drop((all, streams, free));
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }
 
 /// Memory that is freed by waiting, and that a graph uses.
 #[test]
 fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     let many = if cfg!(miri) { 10 } else { 200 };
-    let session = support::simulator();
-    session.set_mode(Mode::Eager);
+    let session = support::simulator_in(Mode::Eager);
     let (streams, signal) = held_up(1)?;
     let context = Device::get(0)?.context()?;
     let mut buffers = (0..many).map(|_| context.alloc::<u32>(16)).collect::<Result<Vec<_>>>()?;
@@ -93,10 +94,7 @@ fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     }
     signal.set(1);
     drop((streams, signal));
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }
 
 /// Memory that very many streams of a lost context used: none of their points is awaited, nor takes room
@@ -104,8 +102,7 @@ fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
 #[test]
 fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
     let many = if cfg!(miri) { 10 } else { 3000 };
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let streams = (0..many).map(|_| context.create_stream()).collect::<Result<Vec<_>>>()?;
     let mut x = context.alloc::<u8>(1)?;
@@ -130,8 +127,7 @@ fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
 #[test]
 fn points_without_foreign_code_need_one_thread() -> Result<()> {
     let many = if cfg!(miri) { 5 } else { 100 };
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let (streams, signal) = held_up(1)?;
     let context = Device::get(0)?.context()?;
     let function = kernels::get(&context, "nothing")?;
@@ -152,10 +148,7 @@ fn points_without_foreign_code_need_one_thread() -> Result<()> {
         assert!(now <= before.max(1), "{now} threads, {before} before");
     }
     drop((last, graph, function, streams, signal));
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }
 
 /// Sends a message when its task is woken.
@@ -171,8 +164,7 @@ impl Wake for Sender {
 /// the future.
 #[test]
 fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let (stream, other) = (context.create_stream()?, context.create_stream()?);
     let (woken, go) = mpsc::channel();
@@ -180,8 +172,7 @@ fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
     other.launch_host_func(move || {
         let _ = done.send(go.recv_timeout(Duration::from_secs(10)));
     })?;
-    let (release, gate) = mpsc::channel::<()>();
-    stream.launch_host_func(move || _ = gate.recv())?;
+    let release = blocks(&stream)?;
     let mut ready = stream.ready();
     let waker = Waker::from(Arc::new(Sender(woken)));
     assert!(Pin::new(&mut ready).poll(&mut Task::from_waker(&waker)).is_pending());
@@ -189,10 +180,7 @@ fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
     drop(release);
     assert_eq!(seen.recv(), Ok(Ok(())));
     drop(ready);
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }
 
 /// A waker that panics when it is cloned for the first time.
@@ -208,8 +196,7 @@ fn a_waker_that_panics_makes_nothing_ready() -> Result<()> {
         |_| {},
         |_| {},
     );
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let _session = support::simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let mut x = stream.alloc_zeroed::<u32>(100)?;
     stream.synchronize()?;
@@ -228,8 +215,7 @@ fn a_waker_that_panics_makes_nothing_ready() -> Result<()> {
 /// Points that are reached while as many others never are, each awaited before the next.
 #[test]
 fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     // An interpreter takes minutes for as many.
     const MANY: usize = if cfg!(miri) { 3 } else { 30 };
     let (streams, signal) = held_up(MANY)?;
@@ -254,16 +240,12 @@ fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
         never.block_on(finished)?;
     }
     drop((all, streams, signal, those, second, second_signal));
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }
 
 #[test]
 fn a_future_says_its_error_again() -> Result<()> {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u32>(16)?;
     for call in ["cuEventRecord", "cuEventQuery", "cuEventSynchronize"] {
@@ -281,8 +263,5 @@ fn a_future_says_its_error_again() -> Result<()> {
         stream.synchronize()?;
     }
     drop((buffer, stream));
-    cuda_core::drops::flush();
-    cuda_core::staging::trim()?;
-    session.assert_clean();
-    Ok(())
+    end(&session)
 }

@@ -17,9 +17,8 @@ const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 
 #[test]
 fn m14_no_driver() {
-    if !child::is_this() {
-        let environment = [("CUDA_SYS_LIBRARY", Some(NOWHERE)), ("CUDA_TESTS_SIM", None)];
-        child::run(concat!(module_path!(), "::m14_no_driver"), &environment);
+    let environment = [("CUDA_SYS_LIBRARY", Some(NOWHERE)), ("CUDA_TESTS_SIM", None)];
+    if child::ran(concat!(module_path!(), "::m14_no_driver"), &environment) {
         return;
     }
     // Twice: the second call must give the same answer.
@@ -65,9 +64,8 @@ fn m14_no_driver() {
 #[test]
 fn m_nvrtc_absent() {
     const NOWHERE: &str = "/nonexistent/libnvrtc.so.13";
-    if !child::is_this() {
-        let environment = [("CUDA_CORE_NVRTC", Some(NOWHERE))];
-        child::run(concat!(module_path!(), "::m_nvrtc_absent"), &environment);
+    let environment = [("CUDA_CORE_NVRTC", Some(NOWHERE))];
+    if child::ran(concat!(module_path!(), "::m_nvrtc_absent"), &environment) {
         return;
     }
     // Twice: the second call gives the same answer and lists what was tried: only what the
@@ -128,8 +126,7 @@ unsafe extern "C" fn old_version(version: *mut c_int) -> c_int {
 
 #[test]
 fn m_nccl_too_old() {
-    if !child::is_this() {
-        child::run(concat!(module_path!(), "::m_nccl_too_old"), &[]);
+    if child::ran(concat!(module_path!(), "::m_nccl_too_old"), &[]) {
         return;
     }
     let symbol = |name: &CStr| match name {
@@ -147,10 +144,8 @@ fn m_nccl_too_old() {
 #[test]
 fn m_nccl_absent() {
     const NOWHERE: &str = "/nonexistent/libnccl.so.2";
-    if !child::is_this() {
-        let simulated = Some("1");
-        let environment = [("CUDA_CORE_NCCL", Some(NOWHERE)), ("CUDA_TESTS_SIM", simulated)];
-        child::run(concat!(module_path!(), "::m_nccl_absent"), &environment);
+    let environment = [("CUDA_CORE_NCCL", Some(NOWHERE)), ("CUDA_TESTS_SIM", Some("1"))];
+    if child::ran(concat!(module_path!(), "::m_nccl_absent"), &environment) {
         return;
     }
     // Not by `simulator`, which installs the simulated NCCL, too.
@@ -183,9 +178,8 @@ fn m_nccl_absent() {
 
 #[test]
 fn m_nccl_too_old_for_a_function() {
-    if !child::is_this() {
-        let environment = [("CUDA_TESTS_SIM", Some("1"))];
-        child::run(concat!(module_path!(), "::m_nccl_too_old_for_a_function"), &environment);
+    let environment = [("CUDA_TESTS_SIM", Some("1"))];
+    if child::ran(concat!(module_path!(), "::m_nccl_too_old_for_a_function"), &environment) {
         return;
     }
     cuda_sim::install(cuda_sim::Config::from_env().devices(1)).expect("it is the first");
@@ -234,12 +228,9 @@ fn m_nccl_too_old_for_a_function() {
 
 #[test]
 fn m_nccl_calls_that_return_early_by_the_environment() {
-    if !child::is_this() {
-        let environment = [("CUDA_TESTS_SIM", Some("2")), ("NCCL_COMM_BLOCKING", Some("0"))];
-        child::run(
-            concat!(module_path!(), "::m_nccl_calls_that_return_early_by_the_environment"),
-            &environment,
-        );
+    let environment = [("CUDA_TESTS_SIM", Some("2")), ("NCCL_COMM_BLOCKING", Some("0"))];
+    let name = concat!(module_path!(), "::m_nccl_calls_that_return_early_by_the_environment");
+    if child::ran(name, &environment) {
         return;
     }
     cuda_sim::install(cuda_sim::Config::from_env().devices(2)).expect("it is the first");

@@ -101,8 +101,7 @@ gpu_test! {
     fn m13_process_exit_while_a_thread_reads_pinned_memory() -> Result<()> {
         /// Elements: enough that the reading thread meets any page that is unmapped.
         const ELEMENTS: usize = 1 << 20;
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         let context = Device::get(0)?.context()?;

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -10,11 +9,10 @@ use std::time::Duration;
 use cuda_core::{
     CachingPool, Context, ContextFlags, ContextLocal, Device, DeviceBuffer, DeviceGroup, Error,
     Event, EventFlags, MemoryPool, PerThreadStream, PinnedBuffer, Registered, Result, Signal,
-    Stream, StreamPool, WaitValue,
-    pinned::{RegisterFlags, StableHost},
+    Stream, StreamPool, WaitValue, pinned::RegisterFlags,
 };
 use cuda_sim::{Config, Session};
-use support::{Watchdog, gpu_test, pattern};
+use support::{Watchdog, WatchedHost, gpu_test, one_stream, pattern, two_streams};
 
 use support::child;
 
@@ -121,8 +119,7 @@ pub(crate) fn leave() -> ! {
 gpu_test! {
     needs 1;
     fn m13_process_exit() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         fill()?;
@@ -133,8 +130,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m13_process_exit_from_another_thread() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         fill()?;
@@ -154,8 +150,7 @@ extern "C" fn drop_statics() {
 gpu_test! {
     needs 1;
     fn m13_dropped_before_the_driver() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         fill()?;
@@ -191,8 +186,7 @@ extern "C" fn use_statics() {
 gpu_test! {
     needs 1;
     fn m13_used_after_the_driver() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         // Registered before the library registers its own, so called after it.
@@ -225,8 +219,7 @@ static SLOT: ContextLocal<Handle> = ContextLocal::new(|context: &Context| {
 gpu_test! {
     needs 1;
     fn m13_process_exit_with_library_handles() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         let primary = Device::get(0)?.context()?;
@@ -251,34 +244,14 @@ gpu_test! {
     }
 }
 
-/// Host memory with a drop that ends the process.
-struct EndsIt(Vec<u8>);
-
-// SAFETY: a vector's elements, which it alone has, stay where they are when it moves.
-unsafe impl StableHost for EndsIt {
-    type Element = u8;
-
-    fn elements(&mut self) -> NonNull<[u8]> {
-        NonNull::from(self.0.as_mut_slice())
-    }
-}
-
-impl Drop for EndsIt {
-    fn drop(&mut self) {
-        leave()
-    }
-}
-
 gpu_test! {
     needs 1;
     fn m13_process_exit_from_a_deferred_drop() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
-        let memory = EndsIt(vec![1; 4096]);
+        let (context, stream) = one_stream()?;
+        let memory = WatchedHost::new(vec![1_u8; 4096], |_| leave());
         let registered = Registered::new(&context, memory, RegisterFlags::NONE);
         let registered = registered.map_err(|rejected| {
             std::mem::forget(rejected.value);
@@ -301,12 +274,10 @@ fn drop_elsewhere(stream: &Stream, value: impl Send + 'static) -> ! {
 gpu_test! {
     needs 1;
     fn m13_process_exit_from_a_hook_of_a_deferred_drop() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let registered = Registered::new(&context, vec![1u8; 4096], RegisterFlags::NONE);
         let mut registered = registered?;
         let address = registered.as_mut_slice()?.as_mut_ptr();
@@ -330,14 +301,12 @@ pub(crate) fn simulated() -> &'static Session {
 
 #[test]
 fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_while_a_deferred_drop_waits";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_while_a_deferred_drop_waits";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     let session = simulated();
-    let context = Device::get(0)?.context()?;
-    let (held_up, other) = (context.create_stream()?, context.create_stream()?);
+    let (context, held_up, other) = two_streams()?;
     let never = Signal::new(&context, 0u32)?;
     let mut buffer = context.alloc::<u8>(1 << 20)?;
     held_up.wait_signal(&never, WaitValue::Geq(1))?;
@@ -352,14 +321,12 @@ fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
 
 #[test]
 fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     let session = simulated();
-    let context = Device::get(0)?.context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     let source = Arc::new(context.alloc::<u8>(1 << 20)?);
     let mut target = context.alloc::<u8>(1 << 20)?;
     let waits = session.calls("cuEventSynchronize");
@@ -383,33 +350,6 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
 
 static OUTLASTED: AtomicBool = AtomicBool::new(false);
 
-/// Host memory with a drop that lasts until the process exits, and a little longer.
-struct Outlasts {
-    bytes: Vec<u8>,
-    begins: mpsc::Sender<()>,
-}
-
-// SAFETY: a vector's elements, which it alone has, stay where they are when it moves.
-unsafe impl StableHost for Outlasts {
-    type Element = u8;
-
-    fn elements(&mut self) -> NonNull<[u8]> {
-        NonNull::from(self.bytes.as_mut_slice())
-    }
-}
-
-impl Drop for Outlasts {
-    fn drop(&mut self) {
-        self.begins.send(()).expect("it is awaited");
-        while Device::get(0).is_ok() {
-            std::thread::yield_now();
-        }
-        // Not a wait: the length of the drop. The exit waits for a second.
-        std::thread::sleep(Duration::from_millis(10));
-        OUTLASTED.store(true, Ordering::Release);
-    }
-}
-
 /// Where the driver's own handler would run.
 extern "C" fn require_the_end_of_the_drop() {
     if !OUTLASTED.load(Ordering::Acquire) {
@@ -420,20 +360,28 @@ extern "C" fn require_the_end_of_the_drop() {
 
 #[test]
 fn m13_process_exit_while_a_thread_that_waited_drops_an_owner() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_while_a_thread_that_waited_drops_an_owner";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_while_a_thread_that_waited_drops_an_owner";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     assert_eq!(atexit(require_the_end_of_the_drop), 0);
     simulated();
-    let context = Device::get(0)?.context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     let mut buffer = stream.alloc::<u8>(4096)?;
     let go = Signal::new(&context, 0u32)?;
     stream.wait_signal(&go, WaitValue::Geq(1))?;
     let (begins, begun) = mpsc::channel();
-    drop(stream.upload_owned(Outlasts { bytes: vec![1; 4096], begins }, &mut buffer)?);
+    // Its drop lasts until the process exits, and a little longer.
+    let outlasts = WatchedHost::new(vec![1_u8; 4096], move |_| {
+        begins.send(()).expect("it is awaited");
+        while Device::get(0).is_ok() {
+            std::thread::yield_now();
+        }
+        // Not a wait: the length of the drop. The exit waits for a second.
+        std::thread::sleep(Duration::from_millis(10));
+        OUTLASTED.store(true, Ordering::Release);
+    });
+    drop(stream.upload_owned(outlasts, &mut buffer)?);
     go.set(1);
     begun.recv().expect("it is sent");
     leave()

@@ -12,7 +12,7 @@ use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer,
     Result, Stream, staging::StagingOptions,
 };
-use support::{gpu_test, in_a_fork, pattern};
+use support::{gpu_test, in_a_fork, one_stream, pattern};
 
 /// Ends the parent's other threads, even if a child failed.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
@@ -35,8 +35,7 @@ struct Alive {
 
 impl Alive {
     fn new() -> Result<Self> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let pinned = PinnedBuffer::from_slice(&context, &pattern(35, 4096))?;
         let mut buffer = stream.alloc::<u8>(4096)?;
         stream.upload(&pinned, &mut buffer)?;

@@ -34,11 +34,10 @@ fn fork_beside_threads_that_look(expected: fn(&Error) -> bool) {
 
 #[test]
 fn s48_fork_without_a_driver() {
-    if !child::is_this() {
-        let environment =
-            [("CUDA_SYS_LIBRARY", Some("/nonexistent/libcuda.so.1")), ("CUDA_TESTS_SIM", None)];
-        let name = concat!(module_path!(), "::s48_fork_without_a_driver");
-        child::run(name, &environment);
+    let environment =
+        [("CUDA_SYS_LIBRARY", Some("/nonexistent/libcuda.so.1")), ("CUDA_TESTS_SIM", None)];
+    let name = concat!(module_path!(), "::s48_fork_without_a_driver");
+    if child::ran(name, &environment) {
         return;
     }
     // The outcome of loading is final before the first fork; later calls take no lock.
@@ -53,9 +52,8 @@ fn s48_fork_without_a_device() {
     unsafe extern "C" fn no_device(_: std::ffi::c_uint) -> cuda_sys::CUresult {
         cuda_sys::CUDA_ERROR_NO_DEVICE
     }
-    if !child::is_this() {
-        let name = concat!(module_path!(), "::s48_fork_without_a_device");
-        child::run(name, &[("CUDA_TESTS_SIM", None)]);
+    let name = concat!(module_path!(), "::s48_fork_without_a_device");
+    if child::ran(name, &[("CUDA_TESTS_SIM", None)]) {
         return;
     }
     let resolve = |name: &std::ffi::CStr| match name.to_bytes() {

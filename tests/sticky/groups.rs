@@ -12,8 +12,7 @@ const RETAIN: &str = "cuDevicePrimaryCtxRetain";
 
 /// A process of its own with this simulated machine, in which only `body` runs.
 fn alone(name: &str, config: Config, body: fn(&Session) -> Result<()>) -> Result<()> {
-    if !child::is_this() {
-        child::run(&format!("{}::{name}", module_path!()), &[]);
+    if child::ran(&format!("{}::{name}", module_path!()), &[]) {
         return Ok(());
     }
     cuda_sim::install(config).expect("a process without a driver");

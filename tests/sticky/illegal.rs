@@ -8,8 +8,7 @@ use support::child;
 gpu_test! {
     needs 1, faulting;
     fn m01_illegal_address() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         let device = Device::get(0)?;

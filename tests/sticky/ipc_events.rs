@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use cuda_core::{Device, Event, EventFlags, Result, interop::IpcEventHandle};
-use support::{gpu_test, refusal, stall};
+use support::{gpu_test, one_stream, refusal, stall};
 
 /// The handle, in hexadecimal, for the process that opens it.
 const HANDLE: &str = "CUDA_TESTS_EVENT";
@@ -45,8 +45,7 @@ gpu_test! {
 /// The body of the other process: it sees the event pending, prints that, and waits for it in both
 /// ways.
 fn other_process(text: &str) -> Result<()> {
-    let context = Device::get(0)?.context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     // SAFETY: the handle comes from the process that started this one, which keeps its event until
     // this one has ended.
     let event = unsafe { Event::open_ipc(&context, from_hex(text)) }?;
@@ -69,8 +68,7 @@ gpu_test! {
         if let Ok(handle) = env::var(HANDLE) {
             return other_process(&handle);
         }
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let event = Event::new(&context, interprocess())?;
         event.record(&stream)?;
         event.synchronize()?;

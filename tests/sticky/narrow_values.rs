@@ -7,8 +7,7 @@ use support::child;
 
 #[test]
 fn values_unsupported() -> Result<()> {
-    if !child::is_this() {
-        child::run(concat!(module_path!(), "::values_unsupported"), &[]);
+    if child::ran(concat!(module_path!(), "::values_unsupported"), &[]) {
         return Ok(());
     }
     cuda_sim::install(Config::from_env().devices(1).without_wide_values())

@@ -10,8 +10,7 @@ use support::child;
 
 #[test]
 fn e11_async_unsupported() -> Result<()> {
-    if !child::is_this() {
-        child::run(concat!(module_path!(), "::e11_async_unsupported"), &[]);
+    if child::ran(concat!(module_path!(), "::e11_async_unsupported"), &[]) {
         return Ok(());
     }
     cuda_sim::install(Config::from_env().devices(2).without_memory_pools())

@@ -45,9 +45,8 @@ extern "C" fn require_the_end() {
 
 #[test]
 fn m13_process_exit_while_a_communicator_is_freed() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_while_a_communicator_is_freed";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_while_a_communicator_is_freed";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     simulated();
@@ -88,9 +87,8 @@ unsafe extern "C" fn slow_deregister(raw: *mut c_void, handle: *mut c_void) -> c
 
 #[test]
 fn m13_process_exit_while_memory_is_deregistered() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_while_memory_is_deregistered";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_while_memory_is_deregistered";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     simulated();
@@ -142,9 +140,8 @@ extern "C" fn destructors_of_nccl() {
 /// The launch keeps the communicator until it ends, which is during the exit.
 #[test]
 fn m13_process_exit_while_a_graph_with_ranks_is_pending() -> Result<()> {
-    if !child::is_this() {
-        let name = "::m13_process_exit_while_a_graph_with_ranks_is_pending";
-        child::run(&[module_path!(), name].concat(), &[]);
+    let name = "::m13_process_exit_while_a_graph_with_ranks_is_pending";
+    if child::ran(&[module_path!(), name].concat(), &[]) {
         return Ok(());
     }
     simulated();
@@ -179,8 +176,7 @@ fn m13_process_exit_while_a_graph_with_ranks_is_pending() -> Result<()> {
 gpu_test! {
     needs 2, nccl;
     fn m13_process_exit_after_a_communicator_with_graphs() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_2"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_2"), &[]) {
             return Ok(());
         }
         let contexts = Device::contexts(Device::all()?.take(2))?;

@@ -24,8 +24,7 @@ fn current(context: &Context) -> Result<Stream> {
 gpu_test! {
     needs 1;
     fn m13_process_exit_with_current_streams() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         let device = Device::get(0)?;

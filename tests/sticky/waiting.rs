@@ -28,8 +28,7 @@ fn wait_for(stream: &Stream) -> Result<Waiting> {
 gpu_test! {
     needs 1, asynchronous;
     fn m13_exit_while_futures_wait() -> Result<()> {
-        if !child::is_this() {
-            child::run(concat!(module_path!(), "::needs_1"), &[]);
+        if child::ran(concat!(module_path!(), "::needs_1"), &[]) {
             return Ok(());
         }
         let stream = Device::get(0)?.create_stream()?;

@@ -35,6 +35,19 @@ pub fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
     run_with(test, environment, |_| ())
 }
 
+/// [`run`], and then true; false, at once, in the child that it starts.
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn ran(test: &str, environment: &[(&str, Option<&str>)]) -> bool {
+    if is_this() {
+        return false;
+    }
+    run(test, environment);
+    true
+}
+
 /// [`run`], of a command that `prepare` changes.
 ///
 /// # Panics

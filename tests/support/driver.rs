@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use cuda_core::{
     Allocator, CachingPool, pinned::PinnedBackend, set_default_allocator, with_allocator,
 };
-use cuda_sim::{Config, Session};
+use cuda_sim::{Config, Mode, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
 /// Devices of the simulated driver, unless the environment sets a number.
@@ -79,6 +79,16 @@ pub fn simulator() -> Session {
     let session = Session::begin();
     cuda_core::PinnedPool::set_backend(PinnedBackend::Driver);
     choose_allocator(&Allocator::driver_pool());
+    session
+}
+
+/// [`simulator`], in this mode.
+///
+/// # Panics
+/// As there.
+pub fn simulator_in(mode: Mode) -> Session {
+    let session = simulator();
+    session.set_mode(mode);
     session
 }
 

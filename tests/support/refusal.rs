@@ -1,8 +1,8 @@
-//! Arguments that the library refuses.
+//! Arguments and device code that are refused.
 
 use std::fmt::Debug;
 
-use cuda_core::{Error, Result};
+use cuda_core::{Error, ModuleError, Result};
 
 /// The reason for which an argument was refused.
 ///
@@ -13,5 +13,20 @@ pub fn refusal<T: Debug>(result: Result<T>) -> String {
     match result {
         Err(Error::Invalid(it)) => it.reason.into_owned(),
         other => panic!("no argument was refused: {other:?}"),
+    }
+}
+
+/// The error log of the compiler or the linker.
+///
+/// # Panics
+/// If the result is anything but [`ModuleError::Compile`].
+#[track_caller]
+pub fn compile_log<T: Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::Module(why)) => match *why {
+            ModuleError::Compile { log, .. } => log,
+            why => panic!("{why:?}"),
+        },
+        other => panic!("{other:?}"),
     }
 }

@@ -1,10 +1,12 @@
 //! Stalls a stream.
 
 use std::ffi::c_void;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use cuda_core::{Result, Stream, StreamKind};
 use cuda_sys::{CUstream, cuLaunchHostFunc};
 
 use crate::driver::check;
@@ -75,6 +77,19 @@ pub fn stall(stream: CUstream) -> Stall {
     }
     check("cuLaunchHostFunc", result);
     Stall { gate }
+}
+
+/// Enqueues on `stream`, by the library under test, a host function that ends when the sender is dropped,
+/// however the test ends.
+///
+/// # Errors
+/// The driver's.
+pub fn blocks<K: StreamKind>(stream: &Stream<K>) -> Result<Sender<()>> {
+    let (release, gate) = mpsc::channel::<()>();
+    stream.launch_host_func(move || {
+        let _ = gate.recv();
+    })?;
+    Ok(release)
 }
 
 unsafe extern "C" fn wait_at_gate(data: *mut c_void) {

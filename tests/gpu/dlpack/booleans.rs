@@ -2,14 +2,14 @@
 
 use cuda_core::Result;
 use cuda_core::dlpack::DLDataType;
-use support::{gpu_test, refusal};
+use support::{gpu_test, one_stream, refusal};
 
-use super::{Theirs, first, rejected};
+use super::{Theirs, rejected};
 
 gpu_test! {
     needs 1;
     fn e_booleans_are_bytes() -> Result<()> {
-        let (context, stream) = first()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<u8>(20)?;
         let mut theirs = Theirs::new::<u8>(memory.as_raw() as usize, &[20]);
         theirs.tensor.dl_tensor.dtype.code = DLDataType::BOOL;

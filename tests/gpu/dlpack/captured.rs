@@ -2,16 +2,16 @@
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 use cuda_core::{Graph, Result};
-use support::{gpu_test, refusal};
+use support::{gpu_test, one_stream, refusal};
 
-use super::{HandedOver, first, rejected};
+use super::{HandedOver, rejected};
 use crate::graphs::not_captured;
 
 // Work of other streams on the memory would wait for a point of the capture, and so join it.
 gpu_test! {
     needs 1;
     fn l08_tensors_are_not_taken_in_the_order_of_a_captured_stream() -> Result<()> {
-        let (context, stream) = first()?;
+        let (context, stream) = one_stream()?;
         let other = context.create_stream()?;
         let tensor = Tensor::new(stream.alloc_zeroed::<u32>(64)?, &[64], None)?;
         stream.synchronize()?;
@@ -41,7 +41,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s02_memory_of_a_graph_that_is_gone_is_not_handed_over() -> Result<()> {
-        let (context, _stream) = first()?;
+        let (context, _stream) = one_stream()?;
         let mut escaped = None;
         let graph = Graph::capture(&context, |stream| {
             let mut inner = stream.alloc_in_graph::<f32>(100)?;

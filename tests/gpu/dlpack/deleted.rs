@@ -5,9 +5,9 @@ use std::thread::{self, ThreadId};
 
 use cuda_core::dlpack::DLManagedTensorVersioned;
 use cuda_core::{Result, drops};
-use support::gpu_test;
+use support::{gpu_test, one_stream};
 
-use super::{Theirs, count, first};
+use super::{Theirs, count};
 
 static DELETED_BY: Mutex<Option<ThreadId>> = Mutex::new(None);
 
@@ -21,7 +21,7 @@ unsafe extern "C" fn note_thread(tensor: *mut DLManagedTensorVersioned) {
 gpu_test! {
     needs 1;
     fn s31_a_tensor_that_a_host_function_drops_is_deleted_elsewhere() -> Result<()> {
-        let (context, stream) = first()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<u32>(100)?;
         // Lives for ever: where a call fails, the host function may come after the test.
         let theirs = Box::leak(Box::new(Theirs::new::<u32>(memory.as_raw() as usize, &[100])));

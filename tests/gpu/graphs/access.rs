@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cuda_core::{Access, DeviceBuffer, Graph, PinnedBuffer, Result, Stream};
-use support::{gpu_test, refusal, stall};
-
-use super::context;
+use support::{gpu_test, one_stream, refusal, stall, two_streams};
 
 const LEN: usize = 64;
 
@@ -17,8 +15,7 @@ fn buffers(stream: &Stream) -> Result<Vec<DeviceBuffer<u32>>> {
 gpu_test! {
     needs 1;
     fn l_independent_operations_do_not_depend_on_each_other() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut parts = buffers(&stream)?;
         let mut whole = stream.alloc_zeroed::<u32>(4 * LEN)?;
         let graph = Graph::capture_by_access(&context, |stream| {
@@ -41,8 +38,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_host_functions_are_barriers() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut parts = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |stream| {
             for part in &mut parts {
@@ -64,8 +60,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_host_functions_that_name_memory_are_no_barriers() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut parts = buffers(&stream)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
         let calls = Arc::new(AtomicUsize::new(0));
@@ -101,8 +96,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn c_host_functions_are_ordered_by_the_memory_that_they_name() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
         let x = other.alloc_zeroed::<u32>(LEN)?;
         let called = Arc::new(AtomicBool::new(false));
@@ -132,8 +126,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_noted_work_of_other_code_is_ordered() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(LEN)?;
         let y = stream.alloc_zeroed::<u32>(LEN)?;
         let mut z = stream.alloc_zeroed::<u32>(LEN)?;
@@ -166,8 +159,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_with_a_host_function_is_a_barrier() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut parts = buffers(&stream)?;
         let [before, inside, after, _] = &mut parts[..] else { panic!("four") };
         let child = Graph::capture(&context, |stream| {

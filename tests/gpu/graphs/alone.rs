@@ -8,7 +8,7 @@ use std::thread;
 
 use cuda_core::sys::{CUDA_SUCCESS, CUstream, symbol};
 use cuda_core::{Access, Condition, DeviceBuffer, Error, Graph, Result, Stream};
-use support::{gpu_test, refusal};
+use support::{gpu_test, one_stream, refusal};
 
 use super::context;
 
@@ -71,8 +71,7 @@ impl Overlap {
 gpu_test! {
     needs 1;
     fn s45_a_capture_ends_after_library_work_of_another_thread() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [x, mut y, _] = buffers(&stream)?;
         let graph = Overlap::run(
             |code| Graph::capture(&context, code),
@@ -108,8 +107,7 @@ fn body_elsewhere(x: &mut DeviceBuffer<u32>) -> impl FnOnce(&Stream, Overlap) ->
 gpu_test! {
     needs 1, cuda_12_4;
     fn s45_a_capture_ends_after_a_body_of_another_thread() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, ..] = buffers(&stream)?;
         let graph = Overlap::run(|code| Graph::capture(&context, code), body_elsewhere(&mut x))?;
         graph.instantiate()?.launch(&stream)?;
@@ -121,8 +119,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn s45_an_extension_ends_after_a_body_of_another_thread() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, ..] = buffers(&stream)?;
         let mut graph = Graph::capture(&context, |_| Ok(()))?;
         Overlap::run(|code| graph.extend(code), body_elsewhere(&mut x))?;
@@ -135,8 +132,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_library_work_is_captured_alone() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [x, mut y, mut z] = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             let (from, to) = (x.as_raw(), y.as_raw());
@@ -185,8 +181,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_library_work_that_panics_in_a_capture_is_noted() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y, mut z] = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             let (from, to) = (x.as_raw(), y.as_raw());
@@ -212,8 +207,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_an_operation_between_two_notes_hides_neither_side() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, y, mut z] = buffers(&stream)?;
         let mut other = stream.alloc_zeroed::<u32>(LEN)?;
         let graph = Graph::capture_by_access(&context, |captured| {
@@ -248,8 +242,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_library_work_without_memory_is_a_barrier() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y, z] = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             captured.fill(&mut x, 1)?;
@@ -271,8 +264,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_condition_belongs_to_the_graph_that_it_was_made_in() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, ..] = buffers(&stream)?;
         let graph = Graph::capture(&context, |captured| {
             let mut inner = None;

@@ -4,7 +4,7 @@ use cuda_core::{
     Allocator, Batch, Device, DeviceBuffer, Error, Graph, GraphExec, MemoryPool, PeerAccess,
     Result, Shape, Stream,
 };
-use support::{gpu_test, kernels, refusal};
+use support::{gpu_test, kernels, refusal, two_devices};
 
 /// A pool of each device.
 fn pools() -> Result<[MemoryPool; 2]> {
@@ -22,8 +22,7 @@ fn revoked(refused: Result<()>, cure: &str) {
 gpu_test! {
     needs 2;
     fn l08_a_copy_from_a_pool_is_captured_with_access_alone() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let [first, second] = pools()?;
         let mut near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
         let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
@@ -60,8 +59,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn s42_a_copy_from_a_pool_goes_by_the_access_when_it_was_captured() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let [first, second] = pools()?;
         let mut near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
         streams[0].fill(&mut near, 3)?;
@@ -96,8 +94,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn s42_a_copy_goes_by_the_access_when_it_was_instantiated() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let rows = Shape::plane(10, 50).with_pitch(80);
@@ -146,8 +143,7 @@ gpu_test! {
 gpu_test! {
     needs 2, cuda_12_0;
     fn s42_an_executable_copies_between_devices_as_it_was_instantiated() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let [first, second] = pools()?;
         let plain = |at: usize| streams[at].alloc_with::<u32>(&Allocator::cache(), 1000);
         let mut near = plain(0)?;
@@ -195,8 +191,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn s42_a_pool_that_was_never_open_is_closed_and_ends_no_executable() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
         let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let mut exec = Graph::capture(&contexts[0], |stream| stream.copy(&near, &mut far))?.instantiate()?;
@@ -210,8 +205,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn s42_a_revocation_that_is_refused_ends_no_executable() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
         let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let graph = Graph::capture(&contexts[0], |stream| stream.copy(&near, &mut far))?;
@@ -225,8 +219,7 @@ gpu_test! {
 gpu_test! {
     needs 2, cuda_12_0;
     fn l_copies_between_devices_are_changed() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |at: usize| streams[at].alloc_with::<u32>(&Allocator::cache(), 1000);
         let (near, mut far) = (alloc(0)?, alloc(1)?);
         let (mut source, mut destination) = (alloc(0)?, alloc(1)?);
@@ -267,8 +260,7 @@ gpu_test! {
 gpu_test! {
     needs 4;
     fn s42_access_is_revoked_behind_a_graph_on_a_third_device() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let third = Device::get(2)?.create_stream()?;
         let copy_words = kernels::get(&contexts[0], "copy_words")?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
@@ -291,8 +283,7 @@ gpu_test! {
 gpu_test! {
     needs 4;
     fn s42_access_is_revoked_behind_a_copy_of_a_graph_on_a_third_device() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let third = Device::get(2)?.create_stream()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
         let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
@@ -311,8 +302,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_a_kernel_reaches_another_device_while_it_has_access() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let copy_words = kernels::get(&contexts[0], "copy_words")?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
@@ -376,8 +366,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_rows_between_devices() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let numbers: Vec<u32> = (0..1000).collect();

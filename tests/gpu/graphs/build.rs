@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_core::{Batch, Event, EventFlags, Graph, Result, sys};
-use support::{gpu_test, kernels, refusal};
+use support::{OnDrop, gpu_test, kernels, one_stream, refusal};
 
-use super::{add_one, context, not_captured};
+use super::{add_one, not_captured};
 
 gpu_test! {
     needs 1;
     fn l_steps_have_the_dependencies_that_are_named() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let calls = Arc::new(AtomicUsize::new(0));
@@ -62,8 +61,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_step_of_several_nodes_is_an_empty_one() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let ones = stream.upload_new(&[1u32; 100])?;
         let mut wide = stream.alloc_zeroed::<[u32; 2]>(1)?;
         let (mut a, mut b) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
@@ -102,8 +100,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_step_that_only_waits_has_a_node_of_its_own() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         let (mut steps, mut first) = (Vec::new(), None);
@@ -129,8 +126,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_step_ends_by_a_panic() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::build(&context, |builder| {
             let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -153,8 +149,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_graphs_in_graphs() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let step = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
@@ -182,8 +177,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_graph_is_extended() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 3))?;
@@ -210,20 +204,15 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_of_other_code() -> Result<()> {
-        struct Told(Arc<AtomicUsize>);
-        impl Drop for Told {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it.
         support::check("cuGraphCreate", unsafe { cuda_sys::cuGraphCreate(&mut raw, 0) });
         let dropped = Arc::new(AtomicUsize::new(0));
+        let counter = dropped.clone();
+        let owner = OnDrop(move || _ = counter.fetch_add(1, Ordering::SeqCst));
         // SAFETY: made above, and not used elsewhere; it has no operation.
-        let graph = unsafe { Graph::from_raw(raw, &context, Told(dropped.clone())) }?;
+        let graph = unsafe { Graph::from_raw(raw, &context, owner) }?;
         assert_eq!(graph.as_raw(), raw);
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
@@ -240,8 +229,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_what_a_graph_looks_like() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         let mut y = stream.alloc_zeroed::<u32>(64)?;
@@ -296,8 +284,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_picture_with_long_edges_is_small() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
         let graph = Graph::capture_by_access(&context, |stream| {
             for _ in 0..500 {

@@ -4,9 +4,7 @@ use cuda_core::{
     Allocator, Context, ContextFlags, DeviceBuffer, Error, Function, Graph, GraphNode,
     PinnedBuffer, Result, Stream, sys,
 };
-use support::{freed_behind_a_stall, gpu_test, kernels, refusal, stall};
-
-use super::context;
+use support::{freed_behind_a_stall, gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
 /// `copy_words(u32 *to, const u32 *from, u32 n)` as a launch that the caller makes.
 macro_rules! copy_words {
@@ -41,8 +39,7 @@ fn copying(
 gpu_test! {
     needs 1, cuda_12_0, asynchronous;
     fn l_an_executable_is_updated() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y, _] = buffers(&stream)?;
         let first = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let second = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
@@ -73,8 +70,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_an_update_says_what_differs() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y, mut z] = buffers(&stream)?;
         let host = PinnedBuffer::from_slice(&context, &[5u32; 100])?;
         let graph = Graph::capture(&context, |stream| {
@@ -125,8 +121,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0, asynchronous;
     fn l_a_kernels_arguments_are_replaced() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let function = kernels::get(&context, "copy_words")?;
         let [x, mut y, z] = buffers(&stream)?;
         let graph = copying(&context, &function, &x, &mut y)?;
@@ -156,8 +151,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_node_is_found_by_its_kernel() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::load(&context)?;
         let (one, copy) = (module.function("add_one")?, module.function("copy_words")?);
         let [x, mut y, z] = buffers(&stream)?;
@@ -185,8 +179,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_replaced_arguments_are_let_go_again() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "copy_words")?;
         let [x, mut y, z] = buffers(&stream)?;
         let graph = copying(&context, &function, &x, &mut y)?;
@@ -208,8 +201,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_replaced_arguments_are_checked() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "copy_words")?;
         let [x, mut y, _] = buffers(&stream)?;
         let (one, two) = (copying(&context, &function, &x, &mut y)?, copying(&context, &function, &x, &mut y)?);
@@ -235,8 +227,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_node_is_changed_a_hundred_times_among_others() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let [mut x, mut y, _] = buffers(&stream)?;
         let mut fill = None;
         let graph = Graph::build(&context, |builder| {
@@ -271,8 +262,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_copys_ends_are_replaced() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let [x, mut y, mut z] = buffers(&stream)?;
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
         let node = graph.nodes()?[0].id();
@@ -305,8 +295,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_a_copy_takes_other_pinned_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, _, _] = buffers(&stream)?;
         let one = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let two = PinnedBuffer::from_slice(&context, &[2u32; 100])?;
@@ -330,8 +319,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_what_no_operation_uses_any_more_is_let_go() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [x, mut y, z] = buffers(&stream)?;
         let mut w = stream.alloc::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
@@ -356,8 +344,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_what_is_behind_a_step_that_does_nothing_is_let_go() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [x, mut y, z] = buffers(&stream)?;
         let mut copy = None;
         let graph = Graph::build(&context, |builder| {
@@ -379,8 +366,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s07_the_other_nodes_of_an_operation_go_on_using_its_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut wide = freed_behind_a_stall(|| stream.alloc::<[u32; 2]>(1000))?;
         let [x, mut y, _] = buffers(&stream)?;
         // A memset for each half of the first values, and a copy of these to the others.
@@ -403,8 +389,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_fill_is_replaced() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let [mut x, mut y, _] = buffers(&stream)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let node = graph.nodes()?[0].id();
@@ -437,8 +422,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_change_lets_go_behind_work_that_was_noted_by_hand() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, y, z] = buffers(&stream)?;
         let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let graph = Graph::capture(&context, |stream| {

@@ -9,9 +9,9 @@ use cuda_core::{
     Access, Condition, DeviceBuffer, Error, Event, EventFlags, Function, Graph, InnerGraph, Module,
     PinnedBuffer, Result, Stream, sys,
 };
-use support::{gpu_test, kernels, refusal};
+use support::{gpu_test, kernels, one_stream, refusal, two_streams};
 
-use super::{add_one, context, not_captured};
+use super::{add_one, not_captured};
 
 /// Subtracts one from `left`, and sets the condition to what remains.
 fn count_down(
@@ -38,8 +38,7 @@ fn decide(
 gpu_test! {
     needs 1, cuda_12_4, cudadevrt;
     fn l_a_loop_runs_until_a_kernel_ends_it() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let one = kernels::get(&context, "add_one")?;
         let down = kernels::conditions(&context)?.function("count_down")?;
         let mut left = stream.alloc::<u32>(1)?;
@@ -77,8 +76,7 @@ gpu_test! {
                 *x *= 2;
                 cudaGraphSetConditional(go_on, *x < most);
             }"#;
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let cubin = Program::new(SOURCE).device(context.device())?.option("-rdc=true").compile_cubin()?;
         let mut linker = Linker::new(&context)?;
         let archive = std::env::var_os("CUDA_TESTS_LIBCUDADEVRT").expect("the runner names it");
@@ -104,8 +102,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4, cudadevrt;
     fn l_what_runs_on_a_condition_is_ordered_by_access() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let one = kernels::get(&context, "add_one")?;
         let decides = kernels::conditions(&context)?.function("decide")?;
         let value = &mut stream.alloc_zeroed::<u32>(1)?;
@@ -146,8 +143,7 @@ fn stream_copies(stream: &Stream, x: &DeviceBuffer<u32>, y: &mut DeviceBuffer<u3
 gpu_test! {
     needs 1, cuda_12_8, cudadevrt;
     fn l_one_of_several_bodies_runs() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let decides = kernels::conditions(&context)?.function("decide")?;
         let mut value = stream.alloc_zeroed::<u32>(1)?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(9)?, stream.alloc_zeroed::<u32>(9)?);
@@ -171,8 +167,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4, cudadevrt;
     fn l_conditions_in_bodies() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::conditions(&context)?;
         let (down, decides) = (module.function("count_down")?, module.function("decide")?);
         let one = kernels::get(&context, "add_one")?;
@@ -200,8 +195,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_graphs_inside_nodes_are_walked() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let mut y = stream.alloc_zeroed::<u32>(20)?;
         let step = Graph::capture(&context, |stream| {
@@ -252,8 +246,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_conditions_are_checked() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let step = Graph::capture(&context, |stream| stream.launch_host_func_each(|| ()))?;
         let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
@@ -305,8 +298,7 @@ fn is_unsupported<R>(result: &Result<R>) -> bool {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_graph_that_cannot_be_included_leaves_nothing_behind() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let host = PinnedBuffer::from_slice(&context, &[7u32; 10])?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
         let child = Graph::capture(&context, |stream| {
@@ -331,8 +323,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_body_that_fails_takes_the_graph_with_it() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let mut fails = |captured: &Stream| {
             let once = Condition::new(captured, 1)?;
@@ -364,8 +355,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_an_executable_with_conditions_is_updated() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
         let of = |x: &mut DeviceBuffer<u32>, value: u32, twice: bool| {
             Graph::capture(&context, |stream| {
@@ -394,8 +384,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4, cudadevrt;
     fn l_an_updated_executable_sets_the_conditions_of_its_graph() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let decides = kernels::conditions(&context)?.function("decide")?;
         let yes = stream.upload_new(&[1])?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
@@ -419,8 +408,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_the_captures_own_streams_rest_while_a_body_is_captured() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
         let function = kernels::get(&context, "add_one")?;
         let fill = Graph::capture(&context, |stream| stream.fill(&mut y, 4))?;
@@ -468,8 +456,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_condition_that_an_extension_leaves_gives_the_graph_up() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let failed = graph.extend(|stream| {

@@ -5,15 +5,14 @@ use cuda_core::{
     Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, DeviceGroup, Error, Graph,
     PinnedBuffer, Result, Stream,
 };
-use support::{gpu_test, kernels, refusal};
+use support::{gpu_test, kernels, refusal, two_devices};
 
 use super::{add_one, not_captured};
 
 gpu_test! {
     needs 2;
     fn l_two_devices_in_one_graph() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let functions =
             [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
         // Memory of the driver's pools would need access, which is shared with other tests.
@@ -39,8 +38,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_steps_copy_between_devices() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let mut back = alloc(&streams[0])?;
@@ -67,8 +65,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_several_devices_by_data_flow() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let functions =
             [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
@@ -101,8 +98,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_steps_on_several_devices() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let functions =
             [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
@@ -258,8 +254,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_what_a_group_of_captured_streams_does_is_captured() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         // A broadcast of several pieces.
         let len = if cfg!(miri) { 100 } else { 3 << 19 };
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), len);

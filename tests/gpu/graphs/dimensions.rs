@@ -1,15 +1,12 @@
 //! Kernels of executables that get other dimensions.
 
 use cuda_core::{Error, Graph, Result};
-use support::{gpu_test, kernels};
-
-use super::context;
+use support::{gpu_test, kernels, one_stream};
 
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_a_kernels_grid_block_and_shared_memory_are_replaced() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels::load(&context)?;
         let (fill, size) = (module.function("fill_words")?, module.function("shared_size")?);
         let (mut x, mut shared) = (stream.alloc::<u32>(300)?, stream.alloc::<u32>(1)?);

@@ -5,15 +5,12 @@ use std::thread;
 use cuda_core::{
     Condition, DeviceBuffer, Error, Graph, GraphExec, Result, Signal, WaitValue, drops,
 };
-use support::gpu_test;
-
-use super::context;
+use support::{gpu_test, one_stream};
 
 gpu_test! {
     needs 1, cuda_12_4, asynchronous;
     fn l_an_executable_with_conditions_goes_after_its_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (go, drained) = (Signal::new(&context, 0u32)?, context.create_stream()?);
         let pending = |x: &mut DeviceBuffer<u32>, value| -> Result<GraphExec> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cuda_core::{
     Condition, Context, ContextFlags, Error, Event, EventFlags, Graph, Result, Stream, sys,
 };
-use support::{gpu_test, kernels, stall};
+use support::{gpu_test, kernels, one_stream, stall, two_streams};
 
 use super::{add_one, context, not_captured};
 
@@ -17,8 +17,7 @@ fn event(context: &Context, flags: EventFlags) -> Result<Arc<Event>> {
 gpu_test! {
     needs 1, asynchronous;
     fn l_events_are_recorded_and_awaited_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
@@ -59,8 +58,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_events_of_a_graph_have_their_place() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let one = event(&context, EventFlags::DISABLE_TIMING)?;
         // By data flow, after all and before all.
@@ -102,8 +100,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_events_that_a_graph_cannot_record() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let elsewhere = Context::new(context.device(), ContextFlags::default())?;
         let (near, far) = (event(&context, EventFlags::DEFAULT)?, event(&elsewhere, EventFlags::DEFAULT)?);
@@ -125,8 +122,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_an_event_that_launches_record_is_outside_of_captures() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let done = event(&context, EventFlags::DISABLE_TIMING)?;
         let graph = Graph::capture(&context, |stream| {

@@ -1,15 +1,14 @@
 //! Graphs that are extended.
 
 use cuda_core::{Graph, PinnedBuffer, Result, drops};
-use support::{gpu_test, refusal, stall};
+use support::{gpu_test, one_stream, refusal, stall};
 
-use super::{context, not_captured};
+use super::not_captured;
 
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_an_extension_comes_after_all_that_the_graph_has() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y, mut z] =
             [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?, stream.alloc::<u32>(200)?];
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 200)?;
@@ -44,8 +43,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_an_extension_that_fails_keeps_what_it_has_enqueued() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y] = [stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let failed = graph.extend(|stream| {
@@ -67,8 +65,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4, asynchronous;
     fn l_a_graph_of_a_pending_launch_is_not_extended() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut graph = Graph::capture(&context, |stream| {
             stream.fill(&mut x, 1)?;

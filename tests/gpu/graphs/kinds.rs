@@ -14,9 +14,8 @@ use cuda_sys::{
     CUgraphNode, CUgraphNodeParams, CUgraphNodeParams_st__bindgen_ty_1, CUgraphNodeType, CUresult,
     cuGraphAddNode_v2, cuGraphCreate,
 };
-use support::{gpu_test, kernels};
+use support::{gpu_test, kernels, one_stream};
 
-use super::context;
 use crate::stack;
 
 type Members = CUgraphNodeParams_st__bindgen_ty_1;
@@ -56,8 +55,7 @@ unsafe extern "C" fn called(_: *mut c_void) {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_nodes_of_each_kind_by_one_raw_call() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let x = stream.alloc_zeroed::<u32>(100)?;
         let y = stream.alloc_zeroed::<u32>(100)?;

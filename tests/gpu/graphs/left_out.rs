@@ -1,15 +1,14 @@
 //! Nodes that launches leave out.
 
-use cuda_core::{Device, Graph, PinnedBuffer, Result};
-use support::{gpu_test, kernels, refusal, stall};
+use cuda_core::{Graph, PinnedBuffer, Result};
+use support::{gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
-use super::{add_one, context};
+use super::add_one;
 
 gpu_test! {
     needs 1;
     fn l_nodes_are_left_out() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
             stream.fill(&mut x, 1)?;
@@ -33,8 +32,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_node_that_is_left_out_uses_no_memory() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let mut host = PinnedBuffer::from_slice(&context, &[7u32; 100])?;
@@ -90,8 +88,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_node_that_is_left_out_keeps_its_memory() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let host = PinnedBuffer::from_slice(&context, &[7u32; 100])?;
         let graph = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?;
@@ -114,8 +111,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_node_that_is_changed_while_it_is_left_out_uses_the_new_memory() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
@@ -144,8 +140,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_a_node_that_is_changed_while_it_is_left_out_stays_left_out() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut all = [0; 7].map(|_| stream.alloc_zeroed::<u32>(100)).into_iter().collect::<Result<Vec<_>>>()?;
         let mut seventh = all.pop().expect("there are seven");

@@ -8,15 +8,14 @@ use cuda_core::pinned::RegisterFlags;
 use cuda_core::{
     Condition, DeviceAttribute, Graph, PinnedBuffer, Registered, Result, drops, is_pinned, sys,
 };
-use support::{Alarm, gpu_test, refusal, stall};
+use support::{Alarm, gpu_test, one_stream, refusal, stall};
 
-use super::{context, not_captured};
+use super::not_captured;
 
 gpu_test! {
     needs 1;
     fn s50_pinned_memory_is_lent_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut input = PinnedBuffer::<u32>::new(&context, 100)?;
         let mut output = PinnedBuffer::<u32>::new(&context, 100)?;
         let mut x = stream.alloc::<u32>(100)?;
@@ -42,8 +41,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s50_the_host_waits_for_a_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut output = PinnedBuffer::<u32>::new(&context, 100)?;
         output.as_mut_slice()?.fill(0);
         let mut x = stream.alloc::<u32>(100)?;
@@ -66,8 +64,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_the_host_waits_for_no_capture() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut input = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let mut output = PinnedBuffer::from_slice(&context, &[0u32; 100])?;
         let mut x = stream.alloc::<u32>(100)?;
@@ -109,8 +106,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_8;
     fn l_the_host_waits_for_no_body_of_a_condition() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc::<u32>(100)?);
         let mut output = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let graph = Graph::capture(&context, |stream| {
@@ -137,8 +133,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s50_registered_memory_is_lent_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let source: Arc<[u32]> = vec![3; 10_000].into();
         let input = Registered::new(&context, source.clone(), RegisterFlags::NONE)?;
         let mut output = Registered::new(&context, vec![0u32; 10_000], RegisterFlags::NONE)?;
@@ -169,8 +164,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s50_registered_memory_of_a_graph_is_dropped() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc::<u32>(10_000)?;
         for pending in [false, true] {
             let owner: Arc<[u32]> = vec![3; 10_000].into();
@@ -201,8 +195,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s50_managed_memory_is_lent_at_each_launch() -> Result<()> {
         const MANAGED: DeviceAttribute = sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
         if context.device().attribute(MANAGED)? == 0 {
             return Ok(());
@@ -237,8 +230,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_memory_of_a_graph_is_not_closed() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 2))?;
         let rejected = x.close().expect_err("a graph uses it");
@@ -251,8 +243,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s50_pinned_memory_of_a_graph_is_dropped() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let graph = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?;
@@ -268,8 +259,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s50_no_bytes_need_not_be_lent() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
         let empty = PinnedBuffer::<u32>::new(&context, 0)?;
         let graph = Graph::capture(&context, |stream| {

@@ -3,7 +3,7 @@
 use cuda_core::{
     Access, Allocator, Condition, Context, Device, DeviceBuffer, Error, Graph, Result, Stream,
 };
-use support::{gpu_test, kernels, refusal};
+use support::{gpu_test, kernels, one_stream, refusal, two_devices};
 
 use super::{add_one, context, not_captured};
 
@@ -37,8 +37,7 @@ fn through_scratch(
 gpu_test! {
     needs 1;
     fn l_memory_is_allocated_and_freed_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
         let graph = through_scratch(&context, &x, &mut y)?;
         let nodes: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
@@ -62,8 +61,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_steps_allocate_and_free() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let x = stream.alloc_zeroed::<u32>(LEN)?;
         let mut parts = [stream.alloc_zeroed::<u32>(LEN)?, stream.alloc_zeroed::<u32>(LEN)?];
         let graph = Graph::build(&context, |builder| {
@@ -101,8 +99,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_memory_of_a_graph_is_of_no_use_elsewhere() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(LEN)?;
         assert!(refusal(stream.alloc_in_graph::<u32>(1)).contains("not captured"));
@@ -150,8 +147,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_that_allocates_has_one_executable() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (x, mut y) = (stream.alloc_zeroed::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
         let graph = through_scratch(&context, &x, &mut y)?;
         let other = through_scratch(&context, &x, &mut y)?;
@@ -177,8 +173,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_capture_that_allocates_fails() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut kept = None;
         let failed = Graph::capture(&context, |stream| {
             let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
@@ -217,8 +212,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_4;
     fn l_a_graph_is_extended_by_what_allocates() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(LEN)?;
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 7))?;
         let mut y = stream.alloc_zeroed::<u32>(LEN)?;
@@ -249,8 +243,7 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn l_memory_of_a_graph_is_copied_to_another_device() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (contexts, streams) = two_devices()?;
         let mut far = streams[1].alloc_with::<u32>(&Allocator::cache(), LEN)?;
         streams[1].fill(&mut far, 0)?;
         let graph = Graph::capture([&contexts[0], &contexts[1]], |[here, there]| {

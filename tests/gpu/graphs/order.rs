@@ -1,15 +1,12 @@
 //! Launches and other work on the same memory.
 
 use cuda_core::{Graph, Result};
-use support::{freed_behind_a_stall, gpu_test, stall};
-
-use super::context;
+use support::{freed_behind_a_stall, gpu_test, stall, two_streams};
 
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_launch_waits_for_other_streams() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = other.alloc_zeroed::<u32>(1000)?;
         let mut y = stream.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
@@ -28,8 +25,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_launch_waits_for_a_stream_that_has_only_read_before() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut y = stream.alloc_zeroed::<u32>(1000)?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
         stream.synchronize()?;
@@ -52,8 +48,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_other_streams_wait_for_a_launch() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = other.alloc_zeroed::<u32>(1000)?;
         let mut y = other.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
@@ -73,8 +68,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_memory_freed_after_a_launch_is_not_reused_before_it() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = freed_behind_a_stall(|| other.alloc_zeroed::<u32>(1000))?;
         let mut y = stream.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| {
@@ -98,8 +92,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_shared_readers_go_on_while_a_graph_uses_the_memory() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let x = stream.alloc_zeroed::<u32>(1000)?;
         let mut y = stream.alloc::<u32>(1000)?;
         let mut z = other.alloc::<u32>(1000)?;

@@ -5,23 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use cuda_core::{DeviceBuffer, Graph, Result, drops};
-use support::{gpu_test, stall};
-
-use super::context;
+use support::{OnDrop, gpu_test, one_stream, stall};
 
 gpu_test! {
     needs 1;
     fn l04_host_functions_run_at_each_launch() -> Result<()> {
-        struct Counted(Arc<AtomicUsize>);
-        impl Drop for Counted {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, called) = (Counted(drops.clone()), calls.clone());
+        let (counter, called) = (drops.clone(), calls.clone());
+        let counted = OnDrop(move || _ = counter.fetch_add(1, Ordering::SeqCst));
         let graph = Graph::capture(&context, |stream| {
             stream.launch_host_func_each(move || {
                 let _counted = &counted;
@@ -59,8 +51,7 @@ impl Drop for Probe {
 gpu_test! {
     needs 1, asynchronous;
     fn l23_what_a_function_owns_is_dropped_on_a_safe_thread() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         for is_pending in [false, true] {
             let (dropped, called) = (Arc::default(), Arc::new(Mutex::new(Vec::new())));
             let memory = stream.alloc_zeroed::<u32>(1000)?;

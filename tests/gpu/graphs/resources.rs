@@ -8,7 +8,7 @@ use cuda_sys::{
     cuGraphExecGetFlags, cuGraphKernelNodeGetAttribute, cuMemAllocAsync, cuMemFreeAsync,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use support::{Driver, check, gpu_test, kernels};
+use support::{Driver, check, gpu_test, kernels, one_stream};
 
 use super::{add_one, context};
 use crate::flat::{InUse, assert_flat};
@@ -23,8 +23,7 @@ gpu_test! {
             check("cuGraphExecGetFlags", unsafe { cuGraphExecGetFlags(exec.as_raw(), &mut flags) });
             Ok::<_, cuda_core::Error>(flags)
         };
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let (least, greatest) = context.stream_priority_range()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;

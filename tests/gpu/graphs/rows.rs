@@ -1,9 +1,7 @@
 //! Copies of rows and of slices of rows in graphs.
 
 use cuda_core::{DeviceBuffer, Graph, PinnedBuffer, Result, Shape, Stream, sys};
-use support::{gpu_test, refusal};
-
-use super::context;
+use support::{gpu_test, one_stream, refusal};
 
 const LEN: usize = 240;
 
@@ -47,8 +45,7 @@ fn copy(
 gpu_test! {
     needs 1;
     fn l_copies_of_rows_and_slices_of_rows() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let numbers: Vec<u32> = (1000..).take(LEN).collect();
         let mut from = stream.alloc::<u32>(LEN)?;
         stream.upload(&numbers, &mut from)?;
@@ -85,8 +82,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_copies_of_rows_of_pinned_memory_are_lent() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let numbers: Vec<u32> = (1000..).take(LEN).collect();
         let mut input = PinnedBuffer::from_slice(&context, &numbers)?;
         let mut output = PinnedBuffer::from_slice(&context, &[UNTOUCHED; LEN])?;
@@ -111,8 +107,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_copies_of_rows_stay_as_they_are() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let numbers: Vec<u32> = (1000..).take(LEN).collect();
         let (mut from, mut to) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
         stream.upload(&numbers, &mut from)?;
@@ -131,8 +126,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_fills_of_rows_are_replaced() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
         let rows = shape([7, 5, 1], [10, 5]);
         let graph = Graph::capture(&context, |stream| stream.fill_pitched(x.pitched_mut(rows)?, 1))?;

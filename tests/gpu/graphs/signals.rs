@@ -2,15 +2,14 @@
 
 use cuda_core::{Condition, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sys::{CUDA_SUCCESS, CUdeviceptr, symbol as cu};
-use support::{gpu_test, refusal};
+use support::{gpu_test, one_stream, refusal, two_streams};
 
 use super::{context, not_captured};
 
 gpu_test! {
     needs 1, asynchronous;
     fn l_signals_are_set_and_awaited_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (go, done) = (Signal::new(&context, 0u32)?, Signal::new(&context, 0u32)?);
         let graph = Graph::capture(&context, |stream| {
@@ -41,8 +40,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_keeps_its_signals() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let signal = Signal::new(&context, 1u64)?;
         let place = signal.as_raw();
         let graph = Graph::capture(&context, |stream| {
@@ -67,8 +65,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_signals_are_barriers_by_data_flow() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let signal = Signal::new(&context, 0u32)?;
         let [mut x, mut y] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let [mut z, mut w] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
@@ -90,8 +87,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_8;
     fn l_a_condition_sets_no_signal() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let signal = Signal::new(&context, 5u32)?;
         let mut value = context.alloc::<u64>(1)?;
         let mut x = stream.alloc::<u32>(1)?;
@@ -140,8 +136,7 @@ fn write_from_outside(stream: &Stream, address: CUdeviceptr, value: u32) {
 gpu_test! {
     needs 1, asynchronous;
     fn s41_values_are_written_and_awaited_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let (stream, outside) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, outside) = two_streams()?;
         let [mut before, mut x] = [stream.alloc::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
         let [mut arrived, mut done] = [context.alloc::<u32>(1)?, context.alloc::<u32>(1)?];
         stream.fill(&mut arrived, 0)?;
@@ -171,8 +166,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_graph_keeps_the_memory_of_its_values() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = context.alloc::<u64>(1)?;
         let graph = Graph::capture(&context, |stream| {
             stream.write_value(&mut x, 7)?;
@@ -191,8 +185,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_values_are_barriers_by_data_flow() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let [mut x, mut y] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let [mut z, mut w] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let mut value = context.alloc::<u32>(2)?;
@@ -221,8 +214,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s41_what_came_before_a_launch_behind_an_upload_does_not_wait_for_it() -> Result<()> {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let (mut x, mut y) = (two.alloc_zeroed::<u32>(100)?, two.alloc_zeroed::<u32>(100)?);
         let graph = Graph::capture(&context, |stream| stream.fill(&mut y, 7))?;
         let mut exec = graph.instantiate()?;

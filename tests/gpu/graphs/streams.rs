@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cuda_core::{DeviceBuffer, Event, EventFlags, Graph, Result};
-use support::{freed_behind_a_stall, gpu_test, kernels};
+use support::{freed_behind_a_stall, gpu_test, kernels, one_stream};
 
-use super::{add_one, context, not_captured};
+use super::{add_one, not_captured};
 use crate::capture;
 
 gpu_test! {
     needs 1;
     fn l05_events_order_the_streams_of_a_capture() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         // Nothing but events orders the fills. Each has its own size, by which its node is found.
         let alloc = |len| stream.alloc_zeroed::<u32>(len);
         let mut parts = [alloc(1)?, alloc(2)?, alloc(3)?, alloc(4)?];
@@ -57,8 +56,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_the_current_stream_may_be_the_captured_one() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let graph = Graph::capture(&context, |captured| {
             let _guard = captured.enter()?;
@@ -75,8 +73,7 @@ gpu_test! {
     needs 1;
     fn l05_a_hundred_streams_of_a_capture_share_memory() -> Result<()> {
         const STREAMS: usize = 100;
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let source = stream.alloc_zeroed::<u32>(64)?;
         let copies = (0..STREAMS).map(|_| stream.alloc::<u32>(64)).collect::<Result<Vec<_>>>();
         let (mut copies, mut last) = (copies?, stream.alloc::<u32>(64)?);
@@ -97,8 +94,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l05_replays_keep_the_order_of_events() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let ran = Arc::new(Mutex::new(Vec::new()));
         let note = |number: u32| {
             let ran = ran.clone();
@@ -126,8 +122,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l21_memory_is_the_same_inside_and_outside_of_captures() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut outside = freed_behind_a_stall(|| stream.alloc::<u32>(1000))?;
         stream.fill(&mut outside, 5)?;
@@ -162,8 +157,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s40_streams_made_in_a_capture_stay_outside_of_it() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
         let mut made = None;
         let graph = Graph::capture(&context, |captured| {

@@ -5,9 +5,7 @@ use cuda_core::{
     image::{ArrayFlags, ArrayShape, CudaArray, Surface, Texture, TextureDescriptor},
 };
 use cuda_sim::register_kernel;
-use support::{gpu_test, refusal, stall};
-
-use super::context;
+use support::{gpu_test, one_stream, refusal, stall, two_streams};
 
 const SHAPE: ArrayShape = ArrayShape::D2 { width: 16, height: 8 };
 const WIDTH: u32 = 16;
@@ -75,8 +73,7 @@ fn poison(stream: &Stream) -> Result<Vec<(Image, DeviceBuffer<f32>)>> {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_texture_is_sampled_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let sample = kernels(&context)?.function("sample")?;
         let (mut array, texture) = texture(&stream, 1.0)?;
         let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
@@ -117,8 +114,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn l_a_surface_is_drawn_on_at_each_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let redraw = kernels(&context)?.function("redraw")?;
         let (mut array, texture) = texture(&stream, 1.0)?;
         let surface = Surface::new(&array)?;
@@ -155,8 +151,7 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_a_kernels_texture_is_replaced() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = kernels(&context)?;
         let sample = module.function("sample")?;
         let (one, of_one) = texture(&stream, 1.0)?;

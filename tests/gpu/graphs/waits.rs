@@ -4,15 +4,12 @@ use std::task::Poll;
 use std::thread;
 
 use cuda_core::{Event, EventFlags, Graph, PinnedBuffer, Result};
-use support::{Alarm, gpu_test, stall};
-
-use super::context;
+use support::{Alarm, gpu_test, one_stream, stall, two_streams};
 
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_future_waits_for_a_launch() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let y = stream.alloc_zeroed::<u32>(100)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 100)?;
@@ -50,8 +47,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn l_a_stream_waits_for_an_event_behind_a_launch() -> Result<()> {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = other.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 3))?;

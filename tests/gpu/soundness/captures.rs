@@ -7,14 +7,13 @@ use std::{mem, ptr};
 use cuda_core::drops::{self, DropFailure};
 use cuda_core::pinned::{RegisterFlags, StableHost};
 use cuda_core::{
-    Allocator, CachingPool, Context, Device, Error, Event, EventFlags, Registered, Rejected,
-    Result, Stream,
+    Allocator, CachingPool, Context, Error, Event, EventFlags, Registered, Rejected, Result, Stream,
 };
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuStreamBeginCapture_v2,
 };
-use support::{block_on, check, gpu_test};
+use support::{WatchedHost, block_on, check, gpu_test, one_stream};
 
 use super::{assert_all, pinned, primary};
 use crate::capture::{
@@ -242,21 +241,8 @@ gpu_test! {
 }
 
 /// Elements that count their drops.
-struct CountsDrops(Vec<u32>, Arc<AtomicU32>);
-
-// SAFETY: the vector's own promise; only its drop uses it here.
-unsafe impl StableHost for CountsDrops {
-    type Element = u32;
-
-    fn elements(&mut self) -> ptr::NonNull<[u32]> {
-        self.0.elements()
-    }
-}
-
-impl Drop for CountsDrops {
-    fn drop(&mut self) {
-        self.1.fetch_add(1, Ordering::SeqCst);
-    }
+fn counts_drops(elements: Vec<u32>, drops: Arc<AtomicU32>) -> impl StableHost<Element = u32> {
+    WatchedHost::new(elements, move |_| _ = drops.fetch_add(1, Ordering::SeqCst))
 }
 
 gpu_test! {
@@ -269,12 +255,12 @@ gpu_test! {
         for theirs in exposed(&context)? {
             let before = gone.load(Ordering::SeqCst);
             let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
-            let owner = CountsDrops(vec![1; LEN], gone.clone());
+            let owner = counts_drops(vec![1; LEN], gone.clone());
             let flight = theirs.upload_owned(owner, &mut buffer);
             let flight = flight?;
             let mut plain = context.alloc::<u32>(LEN)?;
             theirs.fill(&mut plain, 1)?;
-            let owner = CountsDrops(vec![2; LEN], gone.clone());
+            let owner = counts_drops(vec![2; LEN], gone.clone());
             let registered = Registered::new(&context, owner, RegisterFlags::PORTABLE);
             let registered = registered.map_err(Error::from)?;
             theirs.upload(&registered, &mut plain)?;
@@ -300,8 +286,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s45_a_stream_that_goes_while_it_is_captured() -> Result<()> {
-        let context = Device::get(0)?.context()?;
-        let created = context.create_stream()?;
+        let (context, created) = one_stream()?;
         let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
         let theirs = Theirs::create(&context, NON_BLOCKING);
         let stream = theirs.wrap(&context)?;

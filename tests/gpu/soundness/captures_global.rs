@@ -15,7 +15,7 @@ use cuda_core::{
     virtual_memory::VirtualBuffer,
 };
 use cuda_sys::CU_LIMIT_STACK_SIZE;
-use support::{block_on, gpu_test};
+use support::{block_on, gpu_test, one_stream};
 
 use super::{assert_all, primary};
 use crate::capture::{MODES, NON_BLOCKING, Neighbour, Theirs, refused, undisturbed};
@@ -196,8 +196,7 @@ gpu_test! {
     fn s46_nothing_here_ends_the_capture_of_its_own_thread() -> Result<()> {
         use crate::capture::Capture;
 
-        let context = primary()?;
-        let captured = context.create_stream()?;
+        let (context, captured) = one_stream()?;
         for (what, act) in WAITS.into_iter().chain(MEMORY).chain(OTHERS) {
             let stream = context.create_stream()?;
             for mode in MODES {

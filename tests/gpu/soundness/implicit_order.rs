@@ -1,23 +1,12 @@
 //! The legacy stream and blocking streams, which CUDA orders implicitly: S52.
 
-use std::sync::mpsc;
-
 use cuda_core::{
     Context, ContextFlags, DeviceBuffer, Event, EventFlags, PinnedBuffer, Result, Signal, Stream,
     WaitValue,
 };
-use support::gpu_test;
+use support::{blocks, gpu_test, one_stream};
 
 use super::{LEN, device, pinned};
-
-/// A host function that ends when the sender is dropped, however the test ends.
-fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
-    let (release, gate) = mpsc::channel::<()>();
-    stream.launch_host_func(move || {
-        let _ = gate.recv();
-    })?;
-    Ok(release)
-}
 
 /// A context in which no stream was held up before: the others checkpoint because of that too, so it
 /// would hide a missing checkpoint.
@@ -82,10 +71,7 @@ gpu_test! {
         let (mut early, mut late) = (Copy::new(&legacy)?, Copy::new(&blocking)?);
         let mut fills = legacy.alloc::<u32>(LEN)?;
         early.enqueue(&legacy)?;
-        let (release, gate) = mpsc::channel::<()>();
-        per_thread.launch_host_func(move || {
-            let _ = gate.recv();
-        })?;
+        let release = blocks(&per_thread)?;
         late.enqueue(&blocking)?;
         legacy.fill(&mut fills, 1)?;
         early.wait()?;
@@ -204,8 +190,7 @@ gpu_test! {
 gpu_test! {
     needs 1, asynchronous;
     fn s52_a_host_function_of_a_handle_that_is_gone_is_not_forgotten() -> Result<()> {
-        let context = device()?.context()?;
-        let outside = context.create_stream()?;
+        let (context, outside) = one_stream()?;
         for made_later in [false, true] {
             let mut copy = Copy::new(&outside)?;
             copy.enqueue(&outside)?;

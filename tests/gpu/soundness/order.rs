@@ -1,11 +1,10 @@
 //! Waits and frees after stalled work: S01, S02, S03, S26, S36, S37, S41, S42.
 
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use cuda_core::{Allocator, Context, ContextFlags, Device, Result};
-use support::{freed_behind_a_stall, gpu_test, stall};
+use support::{blocks, freed_behind_a_stall, gpu_test, stall};
 
 use super::{LEN, assert_all, device, pinned, warm};
 
@@ -155,10 +154,7 @@ gpu_test! {
         let mut buffer = stream.alloc::<u32>(LEN)?;
         let mut host = pinned(7, LEN)?;
         stream.upload(&host, &mut buffer)?;
-        let (release, gate) = mpsc::channel::<()>();
-        stream.launch_host_func(move || {
-            let _ = gate.recv();
-        })?;
+        let release = blocks(&stream)?;
         stream.fill(&mut buffer, 8)?;
         // The host function waits for this thread, and this thread only for the upload.
         host.as_mut_slice()?.fill(9);

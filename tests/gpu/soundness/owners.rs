@@ -1,15 +1,13 @@
 //! S30: an owner's `Drop` panics, and the library contains the panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_core::{
     Allocator, Context, DeviceAllocator, DeviceBuffer, Error, Event, EventFlags, Registered,
-    Result, Stream,
-    pinned::{RegisterFlags, StableHost},
+    Result, Stream, pinned::RegisterFlags,
 };
-use support::{gpu_test, refusal};
+use support::{WatchedHost, gpu_test, one_stream, refusal};
 
 use super::primary;
 
@@ -21,19 +19,6 @@ impl Drop for Panics {
     fn drop(&mut self) {
         DROPPED.fetch_add(1, Ordering::Relaxed);
         panic!("the owner's own drop");
-    }
-}
-
-/// Host memory with an owner that panics.
-struct Host(Vec<u32>, Panics);
-
-// SAFETY: the elements are the vector's, on the heap, where they stay when it moves; no other code
-// has them.
-unsafe impl StableHost for Host {
-    type Element = u32;
-
-    fn elements(&mut self) -> NonNull<[u32]> {
-        self.0.elements()
     }
 }
 
@@ -65,8 +50,7 @@ fn contained(what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
 gpu_test! {
     needs 1;
     fn s30_owners_that_panic() -> Result<()> {
-        let context = primary()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut memory = context.alloc::<u32>(16)?;
         let address = memory.as_raw();
         for (address, len) in [(address, 8), (address, 0), (0, 8), (address + 1, 8)] {
@@ -96,7 +80,7 @@ gpu_test! {
                 Ok(())
             })?;
         }
-        let host = || Host(vec![7; 16], Panics);
+        let host = || WatchedHost::new(vec![7_u32; 16], |_| drop(Panics));
         contained("registered memory", || {
             let registered = Registered::new(&context, host(), RegisterFlags::PORTABLE);
             registered.map(drop).map_err(Error::from)

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use cuda_core::{Allocator, Device, DeviceAllocator};
+use cuda_core::Device;
 use support::stall;
 
 use super::*;
@@ -55,19 +55,12 @@ fn n03_growth_holds_up_no_hit() {
         let (entered, enters) = channel();
         let (held, holds) = channel::<()>();
         let holds = Mutex::new(holds);
-        let slow = move |stream: &Stream, bytes| {
+        let upstream = plain_after(move |bytes| {
             if bytes > U {
                 let _ = entered.send(());
                 let _ = holds.lock().expect("no panic").recv();
             }
-            Allocator::plain().allocate(stream, bytes)
-        };
-        let free = |stream: &Stream, address, bytes| {
-            // SAFETY: the plain allocator allocated it, and the caller gives it up.
-            unsafe { Allocator::plain().deallocate(stream, address, bytes) }
-        };
-        // SAFETY: the inner allocator fulfils the contract.
-        let upstream = unsafe { Allocator::from_closures(slow, free) };
+        });
         let pool = CachingPool::builder().upstream(&upstream).build()?;
         let _segment = alloc(&warm, &pool, 100)?;
         let pool = &pool;

@@ -9,7 +9,7 @@ mod refused;
 mod space;
 mod threads;
 
-use cuda_core::{CachingPool, Device, DeviceBuffer, Result, Stream};
+use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, DeviceBuffer, Result, Stream};
 use cuda_sim::Session;
 
 /// A segment of the pool.
@@ -54,6 +54,20 @@ fn kept() -> Vec<(usize, usize, usize)> {
 /// `bytes` from the pool, as one buffer.
 fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuffer<u8>> {
     stream.alloc_with(&pool.allocator(), bytes)
+}
+
+/// Plain memory; each allocation, of so many bytes, comes after a call of `before`.
+fn plain_after(before: impl Fn(usize) + Send + Sync + 'static) -> Allocator {
+    let allocate = move |stream: &Stream, bytes| {
+        before(bytes);
+        Allocator::plain().allocate(stream, bytes)
+    };
+    let free = |stream: &Stream, address, bytes| {
+        // SAFETY: the plain allocator allocated it, and the caller gives it up.
+        unsafe { Allocator::plain().deallocate(stream, address, bytes) }
+    };
+    // SAFETY: the inner allocator fulfils the contract.
+    unsafe { Allocator::from_closures(allocate, free) }
 }
 
 /// All of `bytes`, in blocks of a small segment.

@@ -2,7 +2,7 @@
 
 use std::sync::{Barrier, Mutex};
 
-use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, pools::PoolLimit};
+use cuda_core::{Allocator, CachingPool, Device, pools::PoolLimit};
 use support::{assert_pattern, fill};
 
 use super::*;
@@ -96,16 +96,7 @@ fn many_threads_in_a_pool_of_their_own() {
 fn n04_never_over_the_limit() {
     run(|session| {
         // Other threads request memory while the allocation is under way.
-        let slow = |stream: &Stream, bytes| {
-            (0..100).for_each(|_| std::thread::yield_now());
-            Allocator::plain().allocate(stream, bytes)
-        };
-        let free = |stream: &Stream, address, bytes| {
-            // SAFETY: the plain allocator allocated it, and the caller gives it up.
-            unsafe { Allocator::plain().deallocate(stream, address, bytes) }
-        };
-        // SAFETY: the inner allocator fulfils the contract.
-        let upstream = unsafe { Allocator::from_closures(slow, free) };
+        let upstream = plain_after(|_| (0..100).for_each(|_| std::thread::yield_now()));
         let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
         let pool = limited.upstream(&upstream).build()?;
         stress(session, &pool)?;
@@ -190,18 +181,10 @@ fn n04_limit_race() {
 /// does.
 #[test]
 fn n04_threads_that_begin_together_share_the_only_segment() {
-    let slow = |stream: &Stream, bytes| {
-        (0..if cfg!(miri) { 20 } else { 2000 }).for_each(|_| std::thread::yield_now());
-        Allocator::plain().allocate(stream, bytes)
-    };
-    let free = |stream: &Stream, address, bytes| {
-        // SAFETY: the plain allocator allocated it, and the caller gives it up.
-        unsafe { Allocator::plain().deallocate(stream, address, bytes) }
-    };
+    let slow = |_| (0..if cfg!(miri) { 20 } else { 2000 }).for_each(|_| std::thread::yield_now());
     run(|_| {
         let device = Device::get(0)?;
-        // SAFETY: the inner allocator fulfils the contract.
-        let upstream = unsafe { Allocator::from_closures(slow, free) };
+        let upstream = plain_after(slow);
         for _ in 0..4 {
             let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
             let pool = limited.upstream(&upstream).build()?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{Error, Graph, NcclError};
 use cuda_sim::Fault;
+use support::two_devices;
 
 use super::*;
 
@@ -32,8 +33,7 @@ fn counted<R>(driver: &Counted, operation: impl FnOnce() -> R) -> (Vec<&'static 
 #[test]
 fn an_all_reduce_costs_a_group() {
     Counted::run(|driver| {
-        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
-        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let (contexts, streams) = two_devices()?;
         streams.iter().try_for_each(warm)?;
         for blocking in [true, false] {
             let options = CommunicatorOptions::new().blocking(blocking);
@@ -82,8 +82,7 @@ fn an_all_reduce_of_one_rank_costs_one() {
 #[test]
 fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
     Counted::run(|driver| {
-        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
-        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let (contexts, streams) = two_devices()?;
         // Under an interpreter, joining alone takes longer.
         let limit = Duration::from_millis(if cfg!(miri) { 5000 } else { 500 });
         let options = CommunicatorOptions::new().blocking(false).limit(limit);
@@ -103,8 +102,7 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
 #[test]
 fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
     Counted::run(|driver| {
-        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
-        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let (contexts, streams) = two_devices()?;
         // An interpreter takes long for what the ranks do together first.
         let limit = Duration::from_millis(if cfg!(miri) { 2000 } else { 500 });
         let options = CommunicatorOptions::new().blocking(false).limit(limit);

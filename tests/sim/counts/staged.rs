@@ -1,9 +1,9 @@
 //! Borrowed slices: one call per small one, and a wait where data comes back.
 
 use cuda_core::{Device, Signal, WaitValue};
+use support::Staged;
 
 use super::*;
-use crate::staged_large::Staged;
 
 #[test]
 fn small_slices_cost_1_up_and_a_wait_down() {

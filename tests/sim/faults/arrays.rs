@@ -6,6 +6,7 @@ use cuda_core::{
         ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
     },
 };
+use support::{one_stream, two_streams};
 
 use super::harness::{again, first, sweep};
 
@@ -15,8 +16,7 @@ const TEXELS: [u16; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 #[test]
 fn there_and_back() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut array = CudaArray::<u16>::new(&context, SHAPE, ArrayFlags::default())?;
         s.upload_to_array(&TEXELS, &mut array)?;
         let mut buffer = s.alloc::<u16>(8)?;
@@ -36,8 +36,7 @@ fn there_and_back() {
 #[test]
 fn mipmaps() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let flags = ArrayFlags::default();
         let mut array = MipmappedArray::<u16>::new(&context, SHAPE, 2, flags)?;
         stream.upload_to_array(&TEXELS, array.level_mut(0)?)?;

@@ -1,15 +1,14 @@
 //! Futures, and copies that own their host memory.
 
 use cuda_core::{Device, Event, EventFlags, PinnedBuffer};
-use support::{Alarm, block_on};
+use support::{Alarm, block_on, one_stream, two_streams};
 
 use super::harness::{first, sweep};
 
 #[test]
 fn awaited() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut a = s.alloc::<u32>(8)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         s.fill(&mut a, 3)?;
@@ -24,8 +23,7 @@ fn awaited() {
 #[test]
 fn behind_a_checkpoint() {
     sweep(|| {
-        let (_, context) = first()?;
-        let s = context.create_stream()?;
+        let (context, s) = one_stream()?;
         let mut a = s.alloc::<u32>(8)?;
         s.fill(&mut a, 3)?;
         s.checkpoint()?;
@@ -39,8 +37,7 @@ fn behind_a_checkpoint() {
 #[test]
 fn given_up() {
     sweep(|| {
-        let (_, context) = first()?;
-        let s = context.create_stream()?;
+        let (context, s) = one_stream()?;
         let mut a = s.alloc::<u32>(8)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         s.fill(&mut a, 3)?;

@@ -20,6 +20,7 @@ use cuda_core::{
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::judge::{self, DropFailures};
+use support::{one_stream, two_streams};
 
 use super::harness::{Scenario, Token, first};
 use super::stack;
@@ -126,8 +127,7 @@ fn every(victims: &'static [&str], tried_again: &'static [&str], scenario: Scena
 
 /// One run; returns the calls that it made.
 fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
-    let session = support::simulator();
-    session.set_mode(run.mode);
+    let session = support::simulator_in(run.mode);
     let drops = DropFailures::begin();
     let mark = session.mark();
     if let Some(fault) = run.fault {
@@ -226,8 +226,7 @@ fn memory_is_freed_behind_its_copies_on_default_streams() {
 #[test]
 fn the_host_waits() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut host = PinnedBuffer::from_slice(&context, &[1_u8; 64])?;
         let mut a = stream.alloc_zeroed::<u8>(64)?;
         let up = stream.upload(&host, &mut a);
@@ -276,8 +275,7 @@ fn chunks_are_set_aside() {
 #[test]
 fn streams_wait_for_each_other() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let event = Event::new(&context, EventFlags::DEFAULT)?;
         let mut a = s.alloc_zeroed::<u8>(8)?;
         let results = [
@@ -311,8 +309,7 @@ fn between_devices() {
 #[test]
 fn nothing_is_released_twice() {
     sweep_releases(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let event = Event::new(&context, EventFlags::DEFAULT)?;
         let mut host = PinnedBuffer::from_slice(&context, &[1_u8; 64])?;
         let mut a = s.alloc_zeroed::<u8>(64)?;

@@ -1,6 +1,7 @@
 //! Memory, copies and fills on every kind of stream.
 
 use cuda_core::{Device, PinnedBuffer, Result, Shape, Stream};
+use support::two_streams;
 
 use super::harness::{again, first, sweep};
 
@@ -110,8 +111,7 @@ fn every_operation_again() {
 #[test]
 fn every_operation_regardless() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut target = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         let mut a = s.alloc_zeroed::<u32>(8)?;
         let mut b = t.alloc::<u32>(8)?;
@@ -162,8 +162,7 @@ fn between_devices() {
 #[test]
 fn host_access() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut a = s.alloc::<u32>(8)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         let (mut head, mut tail) = host.split_at_mut(4)?;

@@ -3,6 +3,7 @@
 use cuda_core::{
     Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Result,
 };
+use support::two_streams;
 
 use super::harness::{first, sweep};
 
@@ -21,8 +22,7 @@ fn stream_first() {
 #[test]
 fn user_stream_first() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (home, user) = (context.create_stream()?, context.create_stream()?);
+        let (context, home, user) = two_streams()?;
         let mut buffer = home.alloc::<u8>(64)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 64)?;
         user.fill(&mut buffer, 1)?;
@@ -38,8 +38,7 @@ fn user_stream_first() {
 #[test]
 fn pinned_memory_while_it_is_read_and_written() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut buffer = s.alloc::<u8>(64)?;
         let source = PinnedBuffer::from_slice(&context, &[3; 64])?;
         let mut target = PinnedBuffer::<u8>::zeroed(&context, 64)?;
@@ -104,8 +103,7 @@ fn legacy_stream_first() {
 #[test]
 fn explicit_twins() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (stream, user) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, user) = two_streams()?;
         let event = Event::new(&context, EventFlags::DEFAULT)?;
         let mut buffer = stream.alloc_zeroed::<u8>(64)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 64)?;
@@ -154,8 +152,7 @@ fn refused_twins_live_on() {
 #[test]
 fn during_a_panic() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut buffer = s.alloc::<u8>(8)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 8)?;
         t.fill(&mut buffer, 1)?;

@@ -43,8 +43,7 @@ impl<T> Case<T> {
     }
 
     fn attempt(&self, mode: Mode, takes_effect: bool) {
-        let session = support::simulator();
-        session.set_mode(mode);
+        let session = support::simulator_in(mode);
         let drops = DropFailures::begin();
         let owner = (self.make)().expect("no fault yet");
         let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(self.call);

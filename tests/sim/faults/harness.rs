@@ -137,8 +137,7 @@ fn every_call(scenario: Scenario, run: Run, failure: Failure) {
 
 /// One run with all assertions; returns whether the fault fired.
 fn attempt(scenario: Scenario, run: Run) -> bool {
-    let session = support::simulator();
-    session.set_mode(run.mode);
+    let session = support::simulator_in(run.mode);
     let drops = DropFailures::begin();
     let seen = if run.shuts_down() {
         // Without a driver nothing can be popped: the thread's contexts are released with the

@@ -1,7 +1,7 @@
 //! Modules and launches, with a fault at every call.
 
 use cuda_core::{Context, ContextFlags, Device, Module, PinnedBuffer, jit::JitOptions};
-use support::kernels;
+use support::{kernels, one_stream, two_streams};
 
 use super::harness::{first, sweep};
 
@@ -34,8 +34,7 @@ fn load_launch_unload() {
 #[test]
 fn two_streams_and_pinned_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let add_one = Module::from_ptx(&context, small())?.function("add_one")?;
         let mut x = PinnedBuffer::from_slice(&context, &[3u32; 4])?;
         for stream in [&one, &two] {
@@ -50,8 +49,7 @@ fn two_streams_and_pinned_memory() {
 #[test]
 fn globals() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let module = Module::from_ptx(&context, small())?;
         let bump = module.function("bump")?;
         let mut counter = module.global::<u32>("counter")?;

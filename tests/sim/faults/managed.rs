@@ -4,6 +4,7 @@ use cuda_core::{
     Device,
     managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
 };
+use support::one_stream;
 
 use super::harness::{first, sweep};
 
@@ -31,8 +32,7 @@ fn managed_memory() {
 #[test]
 fn dropped_with_work_pending() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut values = ManagedBuffer::<u32>::new(&context, 16)?;
         stream.fill(&mut values, 1)?;
         drop(stream);

@@ -1,9 +1,10 @@
 //! Groups.
 
 use cuda_core::{Device, DeviceGroup, PinnedBuffer, Result};
+use support::Staged;
 
 use super::harness::sweep;
-use crate::staged_large::{CHUNK, Staged};
+use crate::staged_large::CHUNK;
 
 /// Three, so that a tree has two levels.
 fn group() -> Result<DeviceGroup> {

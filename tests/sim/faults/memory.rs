@@ -11,14 +11,14 @@ use cuda_core::{
 };
 
 use cuda_sys::symbol as cu;
+use support::{WatchedHost, one_stream, two_streams};
 
 use super::harness::{Token, first, sweep};
 
 #[test]
 fn plain_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut a = context.alloc::<u32>(16)?;
         let mut b = context.alloc::<u32>(16)?;
         s.fill(&mut a, 3)?;
@@ -34,8 +34,7 @@ fn plain_memory() {
 #[test]
 fn pitched_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut rows = context.alloc_pitched::<u32>(3, 2)?;
         stream.fill(rows.row_mut(1)?, 4)?;
         let mut back = [0; 3];
@@ -50,8 +49,7 @@ fn pitched_memory() {
 #[test]
 fn pinned_memory_with_flags() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let flags = PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
         let mut host = PinnedBuffer::<u32>::with_flags(&context, 16, flags)?;
         assert!(host.flags()?.contains(PinnedFlags::MAPPED));
@@ -67,8 +65,7 @@ fn pinned_memory_with_flags() {
 #[test]
 fn registered_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let flags = RegisterFlags::PORTABLE;
         let source = Registered::new(&context, vec![5_u32; 16], flags)?;
         let mut target = Registered::new(&context, vec![0_u32; 16], flags)?;
@@ -91,30 +88,11 @@ fn registered_memory() {
 #[test]
 fn owners_of_registered_memory() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
-    struct Host {
-        elements: Vec<u8>,
-    }
-    impl Drop for Host {
-        fn drop(&mut self) {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    // SAFETY: the vector's elements are on the heap and no other code has them.
-    unsafe impl cuda_core::pinned::StableHost for Host {
-        type Element = u8;
-        fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
-            std::ptr::NonNull::from(self.elements.as_mut_slice())
-        }
-    }
-    // SAFETY: the elements are on the heap, this value's alone, and their pointer comes from an
-    // exclusive borrow.
-    unsafe impl cuda_core::pinned::StableHostMut for Host {}
-
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let before = DROPPED.load(Ordering::Relaxed);
-        let host = || Host { elements: vec![0; 64] };
+        let host =
+            || WatchedHost::new(vec![0_u8; 64], |_| _ = DROPPED.fetch_add(1, Ordering::Relaxed));
         let ended = (|| {
             let mut one = Registered::new(&context, host(), RegisterFlags::NONE)?;
             let buffer = stream.alloc_zeroed::<u8>(64)?;
@@ -132,8 +110,7 @@ fn owners_of_registered_memory() {
 #[test]
 fn foreign_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let memory = context.alloc::<u32>(16)?;
         let address = memory.as_raw();
         // SAFETY: the memory is its own owner, and no other code uses it.
@@ -150,8 +127,7 @@ fn foreign_memory() {
 #[test]
 fn memory_of_another_process() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         context.alloc::<u8>(16)?.ipc_handle()?;
         let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
         // SAFETY: no other process exists that could use the memory.
@@ -202,8 +178,7 @@ fn looked_at() {
 #[test]
 fn dropped_in_a_host_function() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let mut plain = context.alloc::<u8>(8)?;
         s.fill(&mut plain, 1)?;
         let host = vec![0_u8; 64];
@@ -219,8 +194,7 @@ fn dropped_in_a_host_function() {
 #[test]
 fn noted_by_hand() {
     sweep(|| {
-        let (_, context) = first()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut host = PinnedBuffer::<u32>::with_flags(&context, 16, PinnedFlags::MAPPED)?;
         host.as_mut_slice()?.fill(0);
         // SAFETY: nothing uses it between the two calls but the fill.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use cuda_core::{Event, EventFlags, PinnedBuffer};
+use support::{one_stream, two_streams};
 
 use super::harness::{Token, again, first, sweep};
 
 #[test]
 fn events() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let start = Event::new(&context, EventFlags::DEFAULT)?;
         let end = Event::new(&context, EventFlags::BLOCKING_SYNC)?;
         start.record(&s)?;
@@ -40,8 +40,7 @@ fn events_of_default_streams() {
 #[test]
 fn streams_wait_for_each_other() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let (legacy, own) = (context.default_stream()?, context.per_thread_stream()?);
         let mut a = s.alloc::<u8>(8)?;
         s.fill(&mut a, 1)?;
@@ -62,8 +61,7 @@ fn streams_wait_for_each_other() {
 #[test]
 fn many_streams_on_one_buffer() {
     sweep(|| {
-        let (_, context) = first()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         let mut buffer = home.alloc_zeroed::<u32>(16)?;
         let mut keep = Vec::new();
         for part in 0..4 {
@@ -112,8 +110,7 @@ fn host_function_on_the_per_thread_stream() {
 #[test]
 fn host_function_that_owns_memory() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let buffer = s.alloc_zeroed::<u8>(8)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 8)?;
         s.download(&buffer, &mut host)?;

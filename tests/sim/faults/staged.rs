@@ -1,9 +1,9 @@
 //! Borrowed slices.
 
 use cuda_core::Device;
+use support::{Staged, one_stream};
 
 use super::harness::{first, sweep};
-use crate::staged_large::Staged;
 
 const CHUNK: usize = 1 << 20;
 
@@ -30,8 +30,7 @@ fn small_slices() {
 #[test]
 fn on_the_per_thread_stream() {
     sweep(|| {
-        let (_, context) = first()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         let stream = context.per_thread_stream()?;
         let mut buffer = home.alloc::<u32>(16)?;
         stream.upload(&[5; 16], &mut buffer)?;

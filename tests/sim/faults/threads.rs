@@ -3,8 +3,9 @@
 use std::thread;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Result};
+use support::{one_stream, two_streams};
 
-use super::harness::{first, sweep};
+use super::harness::sweep;
 
 /// Runs `f` on another thread, to its end.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
@@ -14,8 +15,7 @@ fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 #[test]
 fn dropped_where_nothing_is_current() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let event = Event::new(&context, EventFlags::DEFAULT)?;
         let mut buffer = s.alloc_zeroed::<u8>(8)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 8)?;
@@ -46,8 +46,7 @@ fn dropped_where_another_context_is_current() {
 #[test]
 fn work_of_a_thread_that_ended() {
     sweep(|| {
-        let (_, context) = first()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         let mut buffer = home.alloc::<u8>(8)?;
         elsewhere(|| context.per_thread_stream()?.fill(&mut buffer, 6))?;
         let mut back = [0; 8];

@@ -1,8 +1,9 @@
 //! Copies in rows and in batches.
 
 use cuda_core::{Batch, Device, PinnedBuffer, Result, Shape, Stream};
+use support::{one_stream, two_streams};
 
-use super::harness::{first, sweep};
+use super::harness::sweep;
 
 fn rows<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let shape = Shape::volume(2, 2, 2).with_pitch(12);
@@ -21,8 +22,7 @@ fn rows<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<(
 #[test]
 fn in_rows() {
     sweep(|| {
-        let (_, context) = first()?;
-        let home = context.create_stream()?;
+        let (context, home) = one_stream()?;
         rows(&home, &home)?;
         rows(&home, &context.create_stream()?)?;
         rows(&home, &context.default_stream()?)
@@ -32,8 +32,7 @@ fn in_rows() {
 #[test]
 fn in_batches() {
     sweep(|| {
-        let (_, context) = first()?;
-        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let (context, s, t) = two_streams()?;
         let source = PinnedBuffer::from_slice(&context, &[1u32, 2, 3, 4])?;
         let mut target = PinnedBuffer::<u32>::zeroed(&context, 4)?;
         let mut a = s.alloc::<u32>(4)?;

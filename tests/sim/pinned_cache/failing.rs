@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_core::{Device, Error, PinnedBuffer, PinnedPool, Resource, Result, Stream};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult};
+use support::{DropReports, one_stream};
 
 use super::{ALLOC, FREE, REGISTER, UNREGISTER, cached, context, finish, no_calls, place};
-use crate::drop_hook::DropReports;
 
 #[test]
 fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
@@ -174,8 +174,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     // other blocks stay in use.
     let session = cached();
     let mut reports = DropReports::listen();
-    let context = context()?;
-    let stream = context.create_stream()?;
+    let (context, stream) = one_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(100)?;
     let one = PinnedBuffer::from_slice(&context, &[1_u8; 100])?;
     let mut two = PinnedBuffer::from_slice(&context, &[2_u8; 100])?;

@@ -1,5 +1,7 @@
 //! Pools of pinned memory of a program's own.
 
+use support::two_devices;
+
 use super::*;
 
 /// Pinned memory that a queued copy of `stream` writes.
@@ -92,8 +94,7 @@ fn a_context_is_not_kept_by_what_a_pool_keeps() -> Result<()> {
 #[test]
 fn f03_pools_and_buffers_go_in_any_order() -> Result<()> {
     let session = cached();
-    let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-    let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+    let (contexts, streams) = two_devices()?;
     let mut seed = 12345u64;
     let mut next = move |n: u64| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

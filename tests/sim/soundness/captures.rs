@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use cuda_core::pinned::{RegisterFlags, StableHost};
+use cuda_core::pinned::RegisterFlags;
 use cuda_core::{
     Condition, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Signal,
     Stream, WaitValue, drops,
@@ -17,7 +17,7 @@ use cuda_sys::{
     CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2,
     cuStreamEndCapture, cuStreamIsCapturing,
 };
-use support::{kernels, refusal};
+use support::{WatchedHost, kernels, one_stream, refusal};
 
 use super::{clean, device, primary};
 
@@ -120,25 +120,12 @@ fn s45_a_capture_between_two_queries() {
 /// What a flush tries again may run code that flushes.
 #[test]
 fn s45_an_owner_that_flushes_goes_when_the_capture_has_ended() {
-    struct Flushes(Vec<u32>);
-    // SAFETY: as the vector.
-    unsafe impl StableHost for Flushes {
-        type Element = u32;
-
-        fn elements(&mut self) -> ptr::NonNull<[u32]> {
-            self.0.elements()
-        }
-    }
-    impl Drop for Flushes {
-        fn drop(&mut self) {
-            cuda_core::drops::flush();
-        }
-    }
     clean(|_session| {
         let captured = device().create_stream()?;
         let mut buffer = captured.alloc_zeroed::<u32>(64)?;
         let flags = RegisterFlags::PORTABLE;
-        let owner = Registered::new(captured.context(), Flushes(vec![1; 64]), flags);
+        let flushes = WatchedHost::new(vec![1_u32; 64], |_| drops::flush());
+        let owner = Registered::new(captured.context(), flushes, flags);
         let owner = owner.map_err(Error::from)?;
         captured.upload(&owner, &mut buffer)?;
         captured.as_raw();
@@ -222,8 +209,7 @@ fn s45_a_capture_that_begins_as_the_context_is_waited_for_is_reported() {
 #[test]
 fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut host = PinnedBuffer::from_slice(&context, &[7u32; 64])?;
         let (x, value) = (stream.alloc_zeroed::<u32>(64)?, context.alloc::<u32>(1)?);
         let mut y = stream.alloc_zeroed::<u32>(64)?;
@@ -362,8 +348,7 @@ fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
 #[test]
 fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         // By data flow, the dependencies are set before the child is added, too.
         let update =
             || Fault::new(CUDA_ERROR_UNKNOWN).function("cuStreamUpdateCaptureDependencies");

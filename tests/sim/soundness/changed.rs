@@ -5,7 +5,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
-use support::{freed_behind_a_stall, kernels, stall};
+use support::{freed_behind_a_stall, kernels, one_stream, stall, two_streams};
 
 use super::{clean, within};
 
@@ -13,8 +13,7 @@ use super::{clean, within};
 #[test]
 fn s07_each_use_of_a_buffer_is_let_go_once() {
     clean(|session| {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = freed_behind_a_stall(|| stream.alloc_zeroed::<u32>(100))?;
         let mut y = freed_behind_a_stall(|| stream.alloc_zeroed::<u32>(100))?;
         let graph = Graph::capture(&context, |stream| {
@@ -69,8 +68,7 @@ fn s07_each_use_of_a_buffer_is_let_go_once() {
 #[test]
 fn s02_pinned_memory_that_a_change_let_go_is_waited_for() {
     clean(|_session| {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let x = stream.alloc_zeroed::<u32>(100)?;
         let pool = PinnedPool::new(); // its buffers go without a wait
         let mut one = pool.alloc::<u32>(&context, 100)?;
@@ -111,8 +109,7 @@ fn s02_pinned_memory_that_a_change_let_go_is_waited_for() {
 #[test]
 fn s07_a_node_that_a_library_works_behind_is_no_operation() {
     clean(|_session| {
-        let context = Device::get(0)?.context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut wide = freed_behind_a_stall(|| stream.alloc::<[u32; 2]>(1000))?;
         let x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
@@ -143,8 +140,7 @@ fn fail_on(stream: &Stream, exec: &mut GraphExec, session: &Session) -> Result<(
 #[test]
 fn s07_a_changed_kernel_stays_loaded_after_a_launch_that_fails_elsewhere() {
     clean(|session| {
-        let context = Device::get(0)?.context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let functions = [kernels::get(&context, "add_one")?, kernels::get(&context, "add_one")?];
         let mut x = one.alloc_zeroed::<u32>(100)?;
         // SAFETY: add_one(u32 *x, u32 n) reads and writes `n` elements.
@@ -218,8 +214,7 @@ enum Change {
 fn l_memory_of_a_change_does_not_wait_for_a_launch_that_is_pending() {
     for change in [Change::Fill, Change::Update, Change::Enabled] {
         clean(|_session| {
-            let context = Device::get(0)?.context()?;
-            let (stream, other) = (context.create_stream()?, context.create_stream()?);
+            let (context, stream, other) = two_streams()?;
             let go = Signal::new(&context, 0u32)?;
             let (mut x, mut y) = (stream.alloc::<u32>(100)?, other.alloc_zeroed::<u32>(100)?);
             let (second, _) = held(&context, &go, &mut y)?;
@@ -249,8 +244,7 @@ fn l_memory_of_a_change_does_not_wait_for_a_launch_that_is_pending() {
 #[test]
 fn s02_a_launch_before_a_change_to_the_same_memory_is_waited_for() {
     clean(|session| {
-        let context = Device::get(0)?.context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let graph = Graph::capture(&context, |stream| {
             stream.fill(x.slice_mut(10..90)?, 1)?;

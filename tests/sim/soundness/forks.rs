@@ -11,7 +11,7 @@ use cuda_core::{
     Allocator, Context, ContextFlags, Device, DeviceAllocator as _, DeviceGroup, Error, Graph,
     Result, Stream, synchronize_and_trim,
 };
-use support::in_a_fork;
+use support::{in_a_fork, two_devices};
 
 use super::unbound::with_idle_events;
 use super::{clean, device, leaking, primary};
@@ -76,8 +76,7 @@ fn s35_fork_beside_a_thread_that_makes_the_ranks_of_a_group() {
 #[test]
 fn s35_fork_beside_a_thread_that_calls_nccl() {
     clean(|session| {
-        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
-        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let (contexts, streams) = two_devices()?;
         let ranks = Ranks::init_all(&contexts)?;
         let mut sums = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
         thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Graphs whose operations are of several contexts.
 
 use cuda_core::{Context, ContextFlags, Device, Graph, drops};
-use support::stall;
+use support::{one_stream, stall};
 
 use super::clean;
 
@@ -28,8 +28,7 @@ fn s51_an_included_graph_keeps_its_context() {
 #[test]
 fn s51_a_pending_launch_keeps_the_contexts_of_its_nodes() {
     clean(|session| {
-        let near = Device::get(0)?.context()?;
-        let stream = near.create_stream()?;
+        let (near, stream) = one_stream()?;
         let mut x = stream.alloc::<u32>(100)?;
         stream.synchronize()?;
         let stalled = stall(stream.as_raw());

@@ -5,19 +5,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use cuda_core::drops::{self, DropFailure};
-use cuda_core::{
-    Condition, Context, Device, DeviceBuffer, Error, Graph, GraphExec, Result, staging,
-};
+use cuda_core::{Condition, Context, DeviceBuffer, Error, Graph, GraphExec, Result, staging};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
-use support::{judge, stall};
+use support::{judge, one_stream, stall, two_streams};
 
 use super::captures::{begin, end};
-use super::{clean, within};
-
-fn context() -> Result<Context> {
-    Device::get(0)?.context()
-}
+use super::{clean, primary, within};
 
 /// A graph that fills `x` on a condition, and its executable.
 fn conditional(context: &Context, x: &mut DeviceBuffer<u32>) -> Result<(Graph, GraphExec)> {
@@ -32,8 +26,7 @@ fn conditional(context: &Context, x: &mut DeviceBuffer<u32>) -> Result<(Graph, G
 #[test]
 fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
     clean(|session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
             let mut scratch = stream.alloc_in_graph::<u32>(100)?;
@@ -66,8 +59,7 @@ fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
 #[test]
 fn l_closing_an_executable_with_conditions_waits_before_the_call() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (graph, mut exec) = conditional(&context, &mut x)?;
         let stalled = stall(stream.as_raw());
@@ -101,8 +93,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
 #[test]
 fn l_dropping_an_executable_with_conditions_never_waits() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (_graph, mut exec) = conditional(&context, &mut x)?;
         stream.synchronize()?;
@@ -125,8 +116,7 @@ fn l_dropping_an_executable_with_conditions_never_waits() {
 #[test]
 fn l_an_executable_with_conditions_goes_after_all_that_is_pending() {
     clean(|session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         for upload in [false, true] {
             let (_graph, mut exec) = conditional(&context, &mut x)?;
@@ -155,8 +145,7 @@ fn l_an_executable_with_conditions_goes_after_all_that_is_pending() {
 #[test]
 fn l_a_graph_is_free_once_the_launch_of_a_dropped_executable_is_over() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         for _ in 0..20 {
             let (mut graph, mut exec) = conditional(&context, &mut x)?;
@@ -172,8 +161,7 @@ fn l_a_graph_is_free_once_the_launch_of_a_dropped_executable_is_over() {
 #[test]
 fn l_instantiating_behind_a_launch_on_a_stream_that_other_code_captures_is_refused() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (graph, mut exec) = conditional(&context, &mut x)?;
         exec.launch(&stream)?;
@@ -191,8 +179,7 @@ fn l_instantiating_behind_a_launch_on_a_stream_that_other_code_captures_is_refus
 #[test]
 fn l_each_of_several_threads_waits_for_an_executable_that_was_dropped() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (graph, mut exec) = conditional(&context, &mut x)?;
         let stalled = stall(stream.as_raw());
@@ -218,7 +205,7 @@ fn l_each_of_several_threads_waits_for_an_executable_that_was_dropped() {
 fn l_a_hook_that_is_told_of_an_executable_may_instantiate_its_graph() {
     let session = support::simulator();
     within(|| {
-        let context = context().expect("there is a device");
+        let context = primary();
         let stream = context.create_stream().expect("no fault is set");
         let mut x = stream.alloc_zeroed::<u32>(100).expect("no fault is set");
         let (graph, mut exec) = conditional(&context, &mut x).expect("no fault is set");
@@ -246,8 +233,7 @@ fn l_a_hook_that_is_told_of_an_executable_may_instantiate_its_graph() {
 #[test]
 fn l_a_host_function_waits_for_no_executable() {
     clean(|_session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (mut graph, mut exec) = conditional(&context, &mut x)?;
         let stalled = stall(stream.as_raw());
@@ -285,8 +271,7 @@ impl Drop for Extends {
 #[test]
 fn l_what_an_executable_with_conditions_kept_may_use_its_graph() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let graph = |f: Box<dyn Fn() + Send + Sync>| {
             let mut x = stream.alloc_zeroed::<u32>(100)?;
             Graph::capture(&context, |stream| {

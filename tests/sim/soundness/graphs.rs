@@ -5,17 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
-    Condition, Context, Device, DeviceBuffer, Event, EventFlags, Function, Graph, PinnedBuffer,
-    Result, Stream, drops,
+    Condition, DeviceBuffer, Event, EventFlags, Function, Graph, PinnedBuffer, Result, Stream,
+    drops,
 };
 use cuda_sim::{Fault, Session};
-use support::{kernels, refusal, stall};
+use support::{OnDrop, kernels, one_stream, refusal, stall, two_streams};
 
-use super::clean;
-
-fn context() -> Result<Context> {
-    Device::get(0)?.context()
-}
+use super::{clean, primary};
 
 fn add_one(stream: &Stream, function: &Function, x: &mut DeviceBuffer<u32>) -> Result<()> {
     let n = x.len();
@@ -31,8 +27,7 @@ fn fail_a_launch(session: &Session) {
 #[test]
 fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
     clean(|session| {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let mut output = PinnedBuffer::<u32>::new(&context, 100)?;
         output.as_mut_slice()?.fill(0);
         let mut x = one.alloc_zeroed::<u32>(100)?;
@@ -59,8 +54,7 @@ fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
 #[test]
 fn s16_a_launch_that_fails_elsewhere_frees_no_function() {
     clean(|session| {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
         let graph = Graph::capture(&context, |stream| {
@@ -87,8 +81,7 @@ fn s16_a_launch_that_fails_elsewhere_frees_no_function() {
 #[test]
 fn s03_what_a_replaced_kernel_uses_is_waited_for() {
     clean(|_session| {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = one.alloc_zeroed::<u32>(100)?;
         let mut y = two.alloc_zeroed::<u32>(100)?;
@@ -111,19 +104,12 @@ fn s03_what_a_replaced_kernel_uses_is_waited_for() {
 
 #[test]
 fn s30_a_destructor_that_panics_in_an_update_stays_there() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("on purpose");
-        }
-    }
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let function = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut pinned = PinnedBuffer::<u32>::zeroed(&context, 100)?;
-        let bomb = Bomb;
+        let bomb = OnDrop(|| panic!("on purpose"));
         let first = Graph::capture(&context, |stream| {
             add_one(stream, &function, &mut x)?;
             stream.launch_host_func_each(move || {
@@ -150,8 +136,7 @@ fn s30_a_destructor_that_panics_in_an_update_stays_there() {
 #[test]
 fn s41_what_came_before_a_graph_with_a_host_function_does_not_wait_for_it() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (go, gone) = mpsc::channel::<()>();
         let gone = Mutex::new(gone);
@@ -177,8 +162,7 @@ fn s41_what_came_before_a_graph_with_a_host_function_does_not_wait_for_it() {
 #[test]
 fn s41_what_came_before_a_graph_that_waits_for_an_event_does_not_wait_for_it() {
     clean(|_session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
         let graph = Graph::capture(&context, |stream| stream.wait_event_each(&event))?;
@@ -201,8 +185,7 @@ fn s41_what_came_before_a_graph_that_waits_for_an_event_does_not_wait_for_it() {
 #[test]
 fn s41_what_came_before_a_wait_for_an_event_of_a_graph_does_not_wait_for_it() {
     clean(|_session| {
-        let context = context()?;
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let mut x = two.alloc_zeroed::<u32>(100)?;
         let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
         let (go, gone) = mpsc::channel::<()>();
@@ -228,8 +211,7 @@ fn s41_what_came_before_a_wait_for_an_event_of_a_graph_does_not_wait_for_it() {
 #[test]
 fn l20_an_executable_goes_without_waiting_for_its_memory() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = context.alloc::<u32>(100)?; // `cuMemFree` would wait
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut exec = graph.instantiate()?;
@@ -247,7 +229,7 @@ fn l20_an_executable_goes_without_waiting_for_its_memory() {
 #[test]
 fn l_steps_are_added_one_after_the_other() {
     clean(|_session| {
-        let context = context()?;
+        let context = primary();
         let graph = Graph::build(&context, |builder| {
             let mut inner = None;
             let one = builder.add(|_stream| {
@@ -272,8 +254,7 @@ fn l_steps_are_added_one_after_the_other() {
 #[test]
 fn l_entries_of_streams_that_are_gone_do_not_pile_up() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut waits = Vec::new();
@@ -294,8 +275,7 @@ fn l_entries_of_streams_that_are_gone_do_not_pile_up() {
 #[test]
 fn l20_an_executable_goes_without_waiting_for_its_code() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let functions = [kernels::get(&context, "add_one")?, kernels::get(&context, "add_one")?];
         let [first, second] = &functions;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
@@ -320,8 +300,7 @@ fn l20_an_executable_goes_without_waiting_for_its_code() {
 #[test]
 fn s07_an_update_that_may_have_been_made_keeps_what_either_graph_uses() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let first = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
@@ -343,8 +322,7 @@ fn s07_an_update_that_may_have_been_made_keeps_what_either_graph_uses() {
 #[test]
 fn s07_an_update_that_may_have_failed_keeps_what_a_changed_operation_uses() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut buffers = [stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
         let mut z = stream.alloc_zeroed::<u32>(100)?;
         let [x, y] = &mut buffers;
@@ -367,8 +345,7 @@ fn s07_an_update_that_may_have_failed_keeps_what_a_changed_operation_uses() {
 #[test]
 fn s07_what_was_changed_before_a_doubtful_update_is_let_go_once() {
     clean(|session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let (mut y, mut z) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let fills = |to: &mut DeviceBuffer<u32>| {
@@ -398,8 +375,7 @@ fn s07_what_was_changed_before_a_doubtful_update_is_let_go_once() {
 #[test]
 fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
     clean(|_session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut exec = graph.instantiate()?;
@@ -417,8 +393,7 @@ fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
 #[test]
 fn s01_by_data_flow_a_copy_comes_behind_what_it_reads() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let graph = Graph::capture_by_access(&context, |stream| {
             stream.fill(&mut x, 1)?;
@@ -434,8 +409,7 @@ fn s01_by_data_flow_a_copy_comes_behind_what_it_reads() {
 #[test]
 fn s07_what_runs_on_a_condition_is_kept_and_waited_for() {
     clean(|_session| {
-        let context = context()?;
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let graph = Graph::capture(&context, |stream| {
             Condition::new(stream, 1)?.if_then(stream, |body| body.copy(&x, &mut y))
@@ -455,8 +429,7 @@ fn s07_what_runs_on_a_condition_is_kept_and_waited_for() {
 #[test]
 fn s07_a_body_that_fails_makes_no_graph() {
     clean(|_session| {
-        let context = context()?;
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| {
             let failed = Condition::new(stream, 1)?.if_then(stream, |body| {
@@ -474,7 +447,7 @@ fn s07_a_body_that_fails_makes_no_graph() {
 #[test]
 fn s07_a_free_that_fails_makes_no_graph() {
     clean(|session| {
-        let context = context()?;
+        let context = primary();
         let graph = Graph::capture(&context, |stream| {
             let mut scratch = stream.alloc_in_graph::<u32>(100)?;
             stream.fill(&mut scratch, 1)?;

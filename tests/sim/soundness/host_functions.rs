@@ -8,11 +8,12 @@ use std::task::{self, Wake, Waker};
 
 use cuda_core::{
     Allocator, Context, ContextFlags, Device, Error, Event, EventFlags, Rejected, Result, Signal,
-    Stream, WaitValue,
+    WaitValue,
     drops::{self, DropFailure},
 };
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
+use support::{OnDrop, blocks};
 
 use super::{clean, device, pinned, primary, within};
 
@@ -49,16 +50,10 @@ fn s16_a_refused_host_function_is_freed() {
 /// The caller's captured values may change the current context when they are dropped.
 #[test]
 fn s16_a_refused_host_function_goes_with_nothing_entered() {
-    struct Captured(mpsc::Sender<bool>);
-    impl Drop for Captured {
-        fn drop(&mut self) {
-            let _ = self.0.send(support::context::current().is_null());
-        }
-    }
     clean(|session| {
         let legacy = primary().default_stream()?;
         let (dropped, drops) = mpsc::channel();
-        let captured = Captured(dropped);
+        let captured = OnDrop(move || _ = dropped.send(support::context::current().is_null()));
         session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_UNKNOWN);
         assert!(legacy.launch_host_func(move || drop(captured)).is_err());
         assert_eq!(drops.recv(), Ok(true));
@@ -96,21 +91,13 @@ fn s16_a_panic_stays_in_the_host_function() {
         let inside = captured.clone();
         stream.launch_host_func(move || {
             let _inside = inside;
-            panic_any(Bomb);
+            // The payload panics again when it is dropped.
+            panic_any(OnDrop(|| panic!("dropped")));
         })?;
         stream.synchronize()?;
         assert_eq!(Arc::strong_count(&captured), 1, "unwinding dropped it");
         Ok(())
     });
-}
-
-/// A panic payload that panics again when it is dropped.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("dropped");
-    }
 }
 
 /// As `clean`, with so many expected drop failures.
@@ -290,11 +277,7 @@ fn s41_what_came_before_a_host_function_does_not_wait_for_it() {
         let mut buffer = stream.alloc::<u32>(64)?;
         let mut host = pinned(&[7; 64])?;
         stream.upload(&host, &mut buffer)?;
-        let (release, gate) = mpsc::channel::<()>();
-        stream.launch_host_func(move || {
-            // Ends when the sender is dropped, however the test ends.
-            let _ = gate.recv();
-        })?;
+        let release = blocks(&stream)?;
         stream.fill(&mut buffer, 8)?;
         // The host function waits for this thread, and this thread only for the upload.
         host.as_mut_slice()?.fill(9);
@@ -312,10 +295,7 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let mut buffer = a.alloc::<u32>(64)?;
         a.fill(&mut buffer, 7)?;
-        let (release, gate) = mpsc::channel::<()>();
-        a.launch_host_func(move || {
-            let _ = gate.recv();
-        })?;
+        let release = blocks(&a)?;
         for _ in 0..20 {
             // Later events must not replace the one before the host function.
             a.checkpoint()?;
@@ -327,15 +307,6 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
         drop(release);
         a.synchronize()
     });
-}
-
-/// A host function that blocks until the sender is dropped.
-fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
-    let (release, gate) = mpsc::channel::<()>();
-    stream.launch_host_func(move || {
-        let _ = gate.recv();
-    })?;
-    Ok(release)
 }
 
 /// The event comes after a host function that waits for this thread, and this thread waits for work

@@ -23,8 +23,7 @@ type Owners = Box<dyn Any>;
 /// Drops memory of a created context that a stream of another context uses, as `share` sets it up,
 /// while all waits fail; then the last reference to the context. Both stay, and are reported.
 fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sync) {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     // Queries never report completion.
     session.set_polls(u32::MAX);
     let failures = DropFailures::begin();

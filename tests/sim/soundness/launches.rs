@@ -7,16 +7,15 @@ use std::sync::{Arc, mpsc};
 use cuda_core::{Graph, PinnedBuffer, PinnedPool, drops};
 use cuda_sim::Mode;
 use cuda_sys::{CUDA_SUCCESS, cuGraphCreate};
-use support::{refusal, stall};
+use support::{OnDrop, one_stream, refusal, stall, two_streams};
 
-use super::{clean, primary};
+use super::clean;
 
 /// CUDA orders each launch of an executable behind the one before, whatever the stream.
 #[test]
 fn s41_what_came_before_a_launch_behind_a_late_one_does_not_wait_for_it() {
     clean(|_session| {
-        let context = primary();
-        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (context, one, two) = two_streams()?;
         let (mut x, mut y) = (one.alloc_zeroed::<u32>(64)?, two.alloc_zeroed::<u32>(64)?);
         let mut host = PinnedBuffer::<u32>::new(&context, 64)?;
         let mut z = one.alloc_zeroed::<u32>(64)?;
@@ -43,8 +42,7 @@ fn s41_what_came_before_a_launch_behind_a_late_one_does_not_wait_for_it() {
 #[test]
 fn l20_an_executable_goes_without_waiting_for_pinned_memory() {
     clean(|_session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let pool = PinnedPool::shared();
         let host = pool.alloc::<u32>(&context, 100)?;
@@ -62,25 +60,20 @@ fn l20_an_executable_goes_without_waiting_for_pinned_memory() {
 }
 
 /// What a graph keeps alive.
-struct Owner(Arc<AtomicBool>);
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
+fn owner(gone: Arc<AtomicBool>) -> OnDrop<impl FnMut() + Send + Sync> {
+    OnDrop(move || gone.store(true, Ordering::SeqCst))
 }
 
 /// A host function must not destroy the graph; so it must not drop what the graph needs, either.
 #[test]
 fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; flags must be zero.
         assert_eq!(unsafe { cuGraphCreate(&mut raw, 0) }, CUDA_SUCCESS);
         let gone = Arc::new(AtomicBool::new(false));
-        let owner = Owner(gone.clone());
+        let owner = owner(gone.clone());
         // SAFETY: a live graph without nodes, which no other code uses.
         let graph = unsafe { Graph::from_raw(raw, &context, owner) }?;
         let destroy = session.hold("cuGraphDestroy");
@@ -99,12 +92,11 @@ fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
 #[test]
 fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
     clean(|session| {
-        let context = primary();
-        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         let mut host = PinnedBuffer::<u32>::new(&context, 64)?;
         let gone = Arc::new(AtomicBool::new(false));
-        let owner = Owner(gone.clone());
+        let owner = owner(gone.clone());
         let graph = Graph::capture(&context, |stream| {
             stream.fill(&mut x, 1)?;
             stream.launch_host_func_each(move || _ = &owner)
@@ -130,8 +122,7 @@ fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
 #[test]
 fn s31_an_executable_that_a_host_function_drops_is_there_until_it_is_destroyed() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let graph = Graph::capture(&context, |stream| {
             let mut x = stream.alloc_in_graph::<u32>(9)?;
             stream.fill(&mut x, 1)
@@ -152,8 +143,7 @@ fn s31_an_executable_that_a_host_function_drops_is_there_until_it_is_destroyed()
 #[test]
 fn s50_an_update_to_memory_that_was_dropped_is_refused() {
     clean(|_session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let x = stream.alloc_zeroed::<u32>(64)?;
         let [mut kept, mut dropped] =
             [PinnedBuffer::<u32>::new(&context, 64)?, PinnedBuffer::<u32>::new(&context, 64)?];
@@ -173,8 +163,7 @@ fn s50_an_update_to_memory_that_was_dropped_is_refused() {
 fn s28_many_launches_that_may_take_long_and_few_events() {
     clean(|session| {
         session.set_mode(Mode::Eager);
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         let (tell, told) = mpsc::channel();
         let graph = Graph::capture(&context, |stream| {
@@ -195,8 +184,7 @@ fn s28_many_launches_that_may_take_long_and_few_events() {
 #[test]
 fn s28_uploads_on_streams_that_are_gone_leave_no_event() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(8)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut exec = graph.instantiate()?;

@@ -372,8 +372,7 @@ fn s15_one_stream_read_for_by_two_threads() {
 /// counts.
 #[test]
 fn s15_the_later_of_two_reads_is_entered_first() {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let body = || {
         let (a, b, home, buffer) = two_readers()?;
         let (reads, mut x) = (kernels::get(&primary(), "copy_words")?, home.alloc(64)?);

@@ -8,6 +8,7 @@ use cuda_core::{
 };
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_UNKNOWN};
+use support::OnDrop;
 
 use super::{clean, device, within};
 
@@ -157,21 +158,13 @@ fn s30_drops_that_fail_while_unwinding() {
     });
 }
 
-/// A panic payload that panics again when it is dropped.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("dropped");
-    }
-}
-
 #[test]
 fn s30_a_panicking_hook_does_not_reach_the_drop() {
     failing(|session| {
         let stream = device().create_stream()?;
         let buffer = stream.alloc::<u32>(64)?;
-        drops::set_hook(|_: &DropFailure| panic_any(Bomb));
+        // The payload panics again when it is dropped.
+        drops::set_hook(|_: &DropFailure| panic_any(OnDrop(|| panic!("dropped"))));
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let panic = catch_unwind(AssertUnwindSafe(move || drop(buffer)));
         drops::take_hook();

@@ -11,11 +11,10 @@ use cuda_core::{
     drops,
 };
 use cuda_sim::{Fault, Mode, Session};
-use support::stall;
+use support::{DropReports, stall};
 
 use super::nccl::{devices, parted};
 use super::{clean, within};
-use crate::drop_hook::DropReports;
 
 /// `ncclRemoteError`.
 const REMOTE: i32 = 6;
@@ -154,8 +153,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
 fn reported(
     body: impl FnOnce(&Session, Ranks, &[Stream], &mut [DeviceBuffer<u32>]) -> Result<()> + Send,
 ) -> Vec<(Resource, Option<Error>)> {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let mut reports = DropReports::listen();
     within(|| {
         let body = || -> Result<()> {

@@ -10,6 +10,7 @@ use cuda_core::{
 };
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_INVALID_VALUE;
+use support::one_stream;
 
 use super::nccl::{devices, parted};
 use super::{clean, device, primary};
@@ -18,8 +19,7 @@ use super::{clean, device, primary};
 #[test]
 fn l_the_host_looks_at_managed_memory_that_a_graph_was_refused() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let mut managed = ManagedBuffer::<u32>::zeroed(&context, 64)?;
         let mut y = stream.alloc_zeroed::<u32>(64)?;
         let graph = Graph::capture(&context, |stream| {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -15,6 +15,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::CUstream;
+use support::{WatchedHost, one_stream};
 
 use super::{clean, device, leaking, primary};
 
@@ -116,30 +117,12 @@ fn s42_unregistering_ends_beside_copies_without_end() {
 }
 
 /// Reads its elements when it is dropped.
-struct Witness {
-    elements: Vec<u8>,
-    sevens: Arc<AtomicUsize>,
+fn witness(sevens: Arc<AtomicUsize>) -> impl StableHostMut<Element = u8> {
+    WatchedHost::new(vec![0_u8; 64], move |bytes| {
+        let seen = bytes.iter().filter(|byte| **byte == 7).count();
+        sevens.fetch_add(seen, Ordering::Relaxed);
+    })
 }
-
-impl Drop for Witness {
-    fn drop(&mut self) {
-        let sevens = self.elements.iter().filter(|byte| **byte == 7).count();
-        self.sevens.fetch_add(sevens, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: a vector's elements are on the heap and no other code has them.
-unsafe impl StableHost for Witness {
-    type Element = u8;
-
-    fn elements(&mut self) -> NonNull<[u8]> {
-        NonNull::from(self.elements.as_mut_slice())
-    }
-}
-
-// SAFETY: the elements are on the heap, this value's alone, and their pointer comes from an
-// exclusive borrow.
-unsafe impl StableHostMut for Witness {}
 
 #[test]
 fn s42_the_owner_is_dropped_behind_the_copy() {
@@ -149,7 +132,7 @@ fn s42_the_owner_is_dropped_behind_the_copy() {
         let mut buffer = home.alloc::<u8>(64)?;
         home.fill(&mut buffer, 7)?;
         for _ in 0..2 {
-            let mut host = registered(Witness { elements: vec![0; 64], sevens: sevens.clone() })?;
+            let mut host = registered(witness(sevens.clone()))?;
             other.download(&buffer, &mut host)?;
             drop(host);
         }
@@ -180,7 +163,7 @@ fn s31_registered_memory_dropped_in_a_host_function() {
     clean(|_| {
         let (one, two) = (device().create_stream()?, device().create_stream()?);
         let sevens = Arc::new(AtomicUsize::new(0));
-        let mut host = registered(Witness { elements: vec![0; 64], sevens: sevens.clone() })?;
+        let mut host = registered(witness(sevens.clone()))?;
         let mut buffer = one.alloc::<u8>(64)?;
         one.fill(&mut buffer, 7)?;
         one.download(&buffer, &mut host)?;
@@ -348,8 +331,7 @@ fn s02_other_streams_wait_for_what_an_allocator_has_enqueued() {
 #[test]
 fn s02_a_use_that_could_not_be_noted_is_waited_for() {
     clean(|session| {
-        let context = primary();
-        let stream = context.create_stream()?;
+        let (context, stream) = one_stream()?;
         let buffer = context.alloc::<u8>(64)?;
         let raw = stream.as_raw();
         // SAFETY: the buffer is the test's alone, and the use is noted below.

@@ -60,8 +60,7 @@ fn leaking(body: impl FnOnce(&Session) -> Result<()> + Send) {
 }
 
 fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let failures = cuda_core::drops::failures();
     within(|| {
         body(&session).expect("no operation of the test fails");

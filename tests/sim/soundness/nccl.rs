@@ -14,6 +14,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
+use support::OnDrop;
 use support::judge::{self, DropFailures};
 
 use super::{clean, within};
@@ -348,12 +349,4 @@ fn n_a_group_comes_after_what_its_thread_has_waited_for() {
             Ok(())
         })
     });
-}
-
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
 }

@@ -11,17 +11,15 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
-use support::{context, kernels};
+use support::{context, kernels, two_devices};
 
 use super::{clean, device};
 
 #[test]
 fn s42_disabling_waits_for_what_is_queued() {
     clean(|session| {
-        let (a, b) = (device(), Device::get(1)?);
-        let (one, two) = (a.context()?, b.context()?);
+        let ([one, two], streams) = two_devices()?;
         one.enable_peer_access(&two)?;
-        let streams = [a.create_stream()?, b.create_stream()?];
         let source = streams[1].alloc_zeroed::<u32>(64)?;
         let mut target = streams[0].alloc::<u32>(64)?;
         streams[0].copy(&source, &mut target)?;
@@ -55,11 +53,9 @@ fn s42_disabling_waits_for_other_contexts_of_the_device() {
 #[test]
 fn s42_copies_work_without_access() -> Result<()> {
     clean(|_| {
-        let (a, b) = (device(), Device::get(1)?);
-        let (one, two) = (a.context()?, b.context()?);
+        let ([one, two], streams) = two_devices()?;
         one.enable_peer_access(&two)?;
         one.disable_peer_access(&two)?;
-        let streams = [a.create_stream()?, b.create_stream()?];
         let source = streams[1].alloc_zeroed::<u32>(64)?;
         let mut target = streams[0].alloc::<u32>(64)?;
         streams[0].copy(&source, &mut target)?;
@@ -76,10 +72,8 @@ fn s42_copies_work_without_access() -> Result<()> {
 #[test]
 fn s42_a_copy_that_comes_during_the_wait_is_waited_for_too() {
     clean(|session| {
-        let (a, b) = (device(), Device::get(1)?);
-        let (one, two) = (a.context()?, b.context()?);
+        let ([one, two], streams) = two_devices()?;
         one.enable_peer_access(&two)?;
-        let streams = [a.create_stream()?, b.create_stream()?];
         let source = streams[1].alloc_zeroed::<u32>(64)?;
         let mut target = streams[0].alloc::<u32>(64)?;
         streams[0].copy(&source, &mut target)?;
@@ -132,10 +126,8 @@ fn comes_during_the_wait(
 #[test]
 fn s42_a_launch_that_comes_during_the_wait_is_waited_for_too() {
     clean(|session| {
-        let (a, b) = (device(), Device::get(1)?);
-        let (one, two) = (a.context()?, b.context()?);
+        let ([one, two], streams) = two_devices()?;
         one.enable_peer_access(&two)?;
-        let streams = [a.create_stream()?, b.create_stream()?];
         let source = streams[1].alloc_zeroed::<u32>(64)?;
         let mut target = streams[0].alloc::<u32>(64)?;
         let copy_words = kernels::get(&one, "copy_words")?;
@@ -210,9 +202,7 @@ fn s42_work_that_comes_while_a_pool_is_closed_is_waited_for_too() {
 #[test]
 fn s42_a_launch_prepared_before_access_was_taken_away() {
     clean(|session| {
-        let (a, b) = (device(), Device::get(1)?);
-        let (one, two) = (a.context()?, b.context()?);
-        let streams = [a.create_stream()?, b.create_stream()?];
+        let ([one, two], streams) = two_devices()?;
         let mut memory = streams[1].alloc_zeroed::<u32>(64)?;
         let add_one = kernels::get(&one, "add_one")?;
         let mut launch = streams[0].kernel(&add_one).elements(64).arg(&mut memory).arg(64u32);
@@ -301,19 +291,16 @@ fn s42_access_comes_and_goes_beside_copies() {
 /// hook may wait for that work.
 #[test]
 fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
-    let session = support::simulator();
-    session.set_mode(Mode::Lazy);
+    let session = support::simulator_in(Mode::Lazy);
     let calls = Arc::new(AtomicUsize::new(0));
     super::within(|| {
         let body = || {
-            let (a, b) = (device(), Device::get(1)?);
-            let (one, two) = (a.context()?, b.context()?);
+            let ([one, two], streams) = two_devices()?;
             one.enable_peer_access(&two)?;
-            let streams = [a.create_stream()?, b.create_stream()?];
             let source = streams[1].alloc_zeroed::<u32>(64)?;
             let mut target = streams[0].alloc::<u32>(64)?;
             // The last mark of a dropped stream; removing the mark destroys the stream's event.
-            let gone = a.create_stream()?;
+            let gone = one.create_stream()?;
             gone.fill(&mut target, 1)?;
             drop(gone);
             let count = calls.clone();

@@ -9,9 +9,9 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY};
+use support::Staged;
 
 use super::{clean, device, leaking, pinned};
-use crate::staged_large::Staged;
 
 #[test]
 fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {

@@ -116,16 +116,14 @@ impl Call {
         if let Some(other) = other.map(|(&thread, _)| thread) {
             let message =
                 format!("the communicator is in a group that thread {other} has not ended");
-            let name = self.name;
-            self.log.violation(ViolationKind::ConcurrentCalls, name, message);
+            self.violation(ViolationKind::ConcurrentCalls, message);
         }
         match self.status(id) {
             Code::SUCCESS => Ok(id),
             Code::IN_PROGRESS => {
                 let message = "what was done before with the communicator is in progress: \
                                ncclCommGetAsyncError has not returned ncclSuccess";
-                let name = self.name;
-                self.log.violation(ViolationKind::NotReady, name, message.to_owned());
+                self.violation(ViolationKind::NotReady, message);
                 Err(Code::INVALID_ARGUMENT)
             }
             error => Err(error),

@@ -135,8 +135,7 @@ fn rank(call: &mut Call, comm: RawComm, stream: CUstream) -> Answer<Rank> {
     let (there, capture) = (call.streams[&stream].device, call.streams[&stream].capture);
     if there != device {
         let message = format!("a stream of device {there}, for a communicator of device {device}");
-        let name = call.name;
-        call.log.violation(ViolationKind::WrongDevice, name, message);
+        call.violation(ViolationKind::WrongDevice, message);
         return Err(Code::INVALID_ARGUMENT);
     }
     Ok(Rank { communicator, device, ranks, rank, stream, capture })
@@ -227,8 +226,7 @@ fn reduction(
         Some(_) => Err(Code::INVALID_ARGUMENT),
         None => {
             let message = format!("the communicator has no reduction {op}");
-            let name = call.name;
-            call.log.violation(ViolationKind::DanglingHandle, name, message);
+            call.violation(ViolationKind::DanglingHandle, message);
             Err(Code::INVALID_ARGUMENT)
         }
     }
@@ -244,8 +242,7 @@ fn check_overlap(call: &mut Call, accesses: &[Access], in_place: isize) {
     let alike = from.start as isize - to.start as isize == in_place;
     if read.kind != write.kind && read.target == write.target && shared && !alike {
         let message = format!("reads bytes {from:?} and writes {to:?}, which is not in place");
-        let name = call.name;
-        call.log.violation(ViolationKind::Overlap, name, message);
+        call.violation(ViolationKind::Overlap, message);
     }
 }
 
@@ -256,8 +253,7 @@ impl Call {
             return Ok(());
         };
         let message = format!("memory of device {there}, for a communicator of device {device}");
-        let name = self.name;
-        self.log.violation(ViolationKind::WrongDevice, name, message);
+        self.violation(ViolationKind::WrongDevice, message);
         Err(Code::INVALID_ARGUMENT)
     }
 }

@@ -42,8 +42,7 @@ nccl_entries! {
                 "its work on stream #{stream} is not waited for: ncclCommFinalize does, or a wait for \
                  the stream"
             );
-            let name = call.name;
-            call.log.violation(ViolationKind::InFlight, name, message);
+            call.violation(ViolationKind::InFlight, message);
         }
         call.remove_communicator(id);
         Ok(())

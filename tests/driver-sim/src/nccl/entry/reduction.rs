@@ -49,8 +49,7 @@ nccl_entries! {
             return Ok(());
         }
         let message = format!("the communicator has no reduction {op}");
-        let name = call.name;
-        call.log.violation(ViolationKind::DanglingHandle, name, message);
+        call.violation(ViolationKind::DanglingHandle, message);
         Err(Code::INVALID_ARGUMENT)
     }
 }

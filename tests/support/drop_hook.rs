@@ -8,13 +8,15 @@ use cuda_core::{
 };
 
 /// Collects the hook's reports until it is dropped.
-pub(crate) struct DropReports {
+pub struct DropReports {
     failures: Arc<Mutex<Vec<DropFailure>>>,
     before: u64,
 }
 
 impl DropReports {
-    pub(crate) fn listen() -> Self {
+    /// Sets the process's hook.
+    #[must_use]
+    pub fn listen() -> Self {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let log = failures.clone();
         drops::set_hook(move |failure: &DropFailure| {
@@ -23,9 +25,12 @@ impl DropReports {
         Self { failures, before: drops::failures() }
     }
 
-    /// The reports since the last call; asserts that their number is the counter's.
+    /// The reports since the last call.
+    ///
+    /// # Panics
+    /// If their number is not the counter's.
     #[track_caller]
-    pub(crate) fn take(&mut self) -> Vec<DropFailure> {
+    pub fn take(&mut self) -> Vec<DropFailure> {
         let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = std::mem::take(&mut *log);
         let count = drops::failures();
@@ -35,14 +40,18 @@ impl DropReports {
     }
 
     /// The resources of [`DropReports::take`], in alphabetical order.
+    ///
+    /// # Panics
+    /// As there.
     #[track_caller]
-    pub(crate) fn resources(&mut self) -> Vec<Resource> {
+    pub fn resources(&mut self) -> Vec<Resource> {
         sorted(self.take().iter().map(|failure| failure.resource).collect())
     }
 }
 
 /// In alphabetical order.
-pub(crate) fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+#[must_use]
+pub fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
     resources.sort_by_key(|resource| format!("{resource:?}"));
     resources
 }
