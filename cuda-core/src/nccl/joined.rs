@@ -440,11 +440,11 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
         true => hold_unused(op, ranks, &mut held),
         false => hold_all(op, ranks.iter().copied(), &mut held),
     };
-    if let (true, Err(Error::Nccl(_))) = (first.blocks, &locked) {
-        drop(held);
+    let is_lost = |error: &Error| matches!(error, Error::Nccl(why) if !matches!(**why, NcclError::Finalized { .. }));
+    if first.blocks && locked.as_ref().is_err_and(is_lost) {
+        held = HeldRanks::new();
         // As after a call that does not block. Failures are reported.
         ranks.iter().for_each(|joined| drop(joined.abort()));
-        return locked;
     }
     locked?;
     let all = held.as_mut_slice();

@@ -25,6 +25,12 @@ gpu_test! {
         assert!(refusal(mixed).contains("block"));
         // NCCL lets each wait for the other.
         Ranks::init_all(&contexts)?.finalize()?;
+        // SAFETY: there is no other rank.
+        let alone = unsafe { Ranks::init_all(&contexts[..1])?.into_communicators() };
+        alone[0].finalize()?;
+        let again = alone[0].finalize();
+        assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Finalized { .. })), "{again:?}");
+        assert!(!alone[0].as_raw().is_null(), "it is not aborted for that");
         // Dropped without that, none waits for the other.
         let dropped = Ranks::init_all(&contexts)?;
         dropped.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
