@@ -453,7 +453,7 @@ impl GraphExec {
         let pending = |mark: &Mark| used && !mark.timeline.has_completed(mark.seq);
         KeptByExec {
             last: self.last.mark().filter(pending),
-            _graphs: self.updated.iter().chain([&self.graph]).cloned().collect(),
+            graphs: self.updated.iter().chain([&self.graph]).cloned().collect(),
             owners: self.uses.owners.clone(),
             code,
             _origin: self.origin.clone(),

@@ -85,14 +85,19 @@ impl Executables {
         // Foreign code that a failure is reported to, or that is dropped, may use the graph: after the lock.
         let mut kept = Vec::new();
         let quiet = DeferForeignCode::begin();
-        lock(&self.leaving).retain_mut(|one| {
+        let mut leaving = lock(&self.leaving);
+        leaving.retain_mut(|one| {
             let goes = which(one);
             if goes {
                 kept.extend(one.raw.kept.take());
             }
             !goes
         });
-        drop(quiet);
+        // Their launches have completed. The graph counts these references; what has no other one is dropped below.
+        let graphs = kept.iter_mut().flat_map(|kept| kept.graphs.drain(..));
+        let unused: Vec<_> = graphs.filter_map(Arc::into_inner).collect();
+        drop(leaving);
+        drop((quiet, unused));
         kept.into_iter().for_each(KeptByExec::end);
     }
 
@@ -149,7 +154,7 @@ impl Drop for RawExec {
 pub(super) struct KeptByExec {
     /// The launch that may use it, if that is not known to have completed.
     pub(super) last: Option<Mark>,
-    pub(super) _graphs: Vec<SharedGraph>,
+    pub(super) graphs: Vec<SharedGraph>,
     pub(super) owners: Arc<GraphOwners>,
     /// Of nodes that were changed.
     pub(super) code: Vec<Arc<dyn KeptAlive>>,

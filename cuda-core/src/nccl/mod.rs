@@ -62,8 +62,8 @@
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
 //!
-//! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
-//! ranks of a process by [`Graph::capture`](crate::Graph::capture). The graph keeps the communicators.
+//! Operations can be captured by [`Graph::capture`](crate::Graph::capture): those of a rank on its context,
+//! those of all ranks of a process on all their contexts. The graph keeps the communicators.
 //! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one. Where it is to run
 //! with older ones, enqueue each kind of operation once before:
 //!

@@ -203,8 +203,8 @@ impl Ending {
             return;
         }
         // Not under the lock: what this drops may call the driver.
-        let (open, kept) = (Arc::default(), touches.iter().map(UsedMemory::keep));
-        let memory: Vec<_> = kept.collect();
+        let open = Arc::default();
+        let memory: Vec<_> = touches.iter().map(UsedMemory::keep).collect();
         for (used, touch) in memory.iter().zip(touches).filter(|(used, _)| used.lent) {
             used.kept.ledger().enter_captured(touch.range.clone(), touch.access, &open);
         }
