@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Allocator, DeviceAllocator};
+use super::{Allocator, DeviceAllocator, plain};
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::ALIGNMENT;
 use crate::process::{FailedRelease, caught, unless_panic};
@@ -52,6 +52,12 @@ pub(crate) unsafe fn free(
     if !fences.is_empty() {
         fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?;
     }
+    if allocator.is_plain() {
+        // What `Plain::deallocate` does. Here a wait that fails is told from a call that frees and fails.
+        home.wait_for_all()?;
+        // SAFETY: `cuMemAlloc` returned the address, the block is given up, and no work uses it.
+        return unsafe { plain::free(address) };
+    }
     let stream = Stream::new(home.clone());
     let mut returned = false;
     let freed = contain(allocator, || {
@@ -65,8 +71,24 @@ pub(crate) unsafe fn free(
     // error is the driver's. After a panic the block's state is unknown.
     freed.map_err(|error| match error.code() {
         None if returned => FailedRelease::Kept(error),
-        _ => FailedRelease::Unknown(error),
+        _ => {
+            keep_context_of_work(allocator, home, fences);
+            FailedRelease::Unknown(error)
+        }
     })
+}
+
+/// Keeps the context of a block that may not have been freed, unless the work of other streams on the block has
+/// ended: destroying the context would free the block under that work, for which only the home stream may have
+/// waited so far.
+#[cold]
+fn keep_context_of_work(allocator: &Allocator, home: &StreamCore, fences: &Fences) {
+    if !is_in_the_context(allocator) {
+        return;
+    }
+    if let Err(error) = fences.wait_host() {
+        home.context().leave_behind(&error);
+    }
 }
 
 /// Whether the allocator's blocks belong to the context of their stream; `false` if the allocator

@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
@@ -78,7 +80,7 @@ impl Allocator {
     /// memory is done. Both are passed `parameter` and the device's ordinal.
     ///
     /// `owner` is dropped after the last block is freed and the last reference to the allocator is
-    /// gone.
+    /// gone; never if a block could not be freed, because the wait for its work failed.
     ///
     /// It serves streams of primary contexts, and of [green](crate::Context::new_green) ones, which share
     /// their memory; others get [`Error::WrongContext`].
@@ -111,8 +113,8 @@ impl Allocator {
         parameter: *mut c_void,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        let (parameter, owner) = (Handle(parameter), Box::new(owner));
-        Self::new(Functions { allocate, free, parameter, _owner: owner })
+        let (parameter, owner) = (Handle(parameter), Some(Box::new(owner) as Box<_>));
+        Self::new(Functions { allocate, free, parameter, allocated: AtomicUsize::new(0), owner })
     }
 }
 
@@ -146,8 +148,19 @@ struct Functions {
     // INVARIANT: the functions may be passed it on any thread, as the caller of `from_functions`
     // promised.
     parameter: Handle<*mut c_void>,
-    /// Dropped last, with the allocator.
-    _owner: Box<dyn Any + Send + Sync>,
+    /// The number of blocks that are not freed.
+    allocated: AtomicUsize,
+    // INVARIANT: `Some` until this value is dropped.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Drop for Functions {
+    /// Work may still use a block that could not be freed, and `owner` may free what it belongs to.
+    fn drop(&mut self) {
+        if *self.allocated.get_mut() > 0 {
+            mem::forget(self.owner.take());
+        }
+    }
 }
 
 // SAFETY: the caller of `from_functions` promised that the functions return memory of the primary
@@ -162,8 +175,9 @@ unsafe impl DeviceAllocator for Functions {
             return Err(Error::from(WrongContext { op: "Allocator::from_functions", what }));
         }
         // SAFETY: the caller of `from_functions` promised that it may be called with this parameter
-        // on any thread while `_owner` is kept, and does not unwind.
+        // on any thread while `owner` is kept, and does not unwind.
         let address = unsafe { (self.allocate)(self.parameter.0, bytes, device) };
+        self.allocated.fetch_add(usize::from(!address.is_null()), Ordering::Relaxed);
         Ok(address.addr() as CUdeviceptr)
     }
 
@@ -173,6 +187,7 @@ unsafe impl DeviceAllocator for Functions {
         let address = std::ptr::without_provenance_mut(address as usize);
         // SAFETY: the first function returned it, it is given up, and no work uses it any more.
         unsafe { (self.free)(self.parameter.0, address, stream.device().as_raw()) };
+        self.allocated.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 

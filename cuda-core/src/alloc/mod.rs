@@ -35,7 +35,8 @@ pub(crate) use plain::{owned, owned_storage};
 /// Implement it to give [`Stream::alloc`] memory of your own, or to observe another allocator; an
 /// [`Allocator`] holds one, and can be made the
 /// [default](crate::set_default_allocator), a [device's](crate::Device::set_allocator) or a
-/// [scope's](crate::with_allocator). A block keeps its allocator alive, and is given back to it.
+/// [scope's](crate::with_allocator). A block keeps its allocator alive, and is given back to it, unless the wait
+/// for its work fails.
 ///
 /// Zero bytes are never requested. Errors are passed on unchanged; a panic becomes
 /// [`AllocatorError::Failed`](crate::AllocatorError::Failed), and a block that was being given back
@@ -45,7 +46,8 @@ pub(crate) use plain::{owned, owned_storage};
 /// # Safety
 /// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can access: at least
 /// `bytes` bytes, aligned to 256. Until it is given back, any work enqueued on the stream may use it, and
-/// nothing else does, not even work that other streams had before.
+/// nothing else does, not even work that other streams had before. Dropping the allocator frees no memory that
+/// was not given back.
 /// [`is_in_the_context`](Self::is_in_the_context) says truly which of the two the memory is.
 ///
 /// ```no_run

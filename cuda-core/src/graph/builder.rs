@@ -66,11 +66,11 @@ impl Graph {
         contexts: C,
         work: impl FnOnce(C::Each<&GraphBuilder<'_>>) -> Result<()>,
     ) -> Result<Self> {
-        let capture = Capture::begin(contexts.list(), Order::Access)?;
+        let capture = Capture::begin(&contexts.list(), Order::Access)?;
         let recording = &capture.recording;
         let builder = |stream| GraphBuilder { stream, recording, _one_thread: PhantomData };
         let builders: Vec<_> = capture.streams.iter().map(builder).collect();
-        work(contexts.each(|at| &builders[at]))?;
+        work(C::each(builders.len(), |at| &builders[at]))?;
         drop(builders);
         capture.into_graph()
     }

@@ -112,8 +112,9 @@ impl Graph {
         contexts: C,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
-        let order = if contexts.list().len() == 1 { Order::Chain } else { Order::Streams };
-        Capture::run(contexts, order, work)
+        let contexts = contexts.list();
+        let order = if contexts.len() == 1 { Order::Chain } else { Order::Streams };
+        Capture::run::<C>(&contexts, order, work)
     }
 
     /// [`Graph::capture`], but operations are ordered by what they do to memory, not by the
@@ -154,7 +155,7 @@ impl Graph {
         contexts: C,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
-        Capture::run(contexts, Order::Access, work)
+        Capture::run::<C>(&contexts.list(), Order::Access, work)
     }
 }
 
@@ -173,12 +174,12 @@ pub(super) struct Capture {
 
 impl Capture {
     fn run<'c, C: GraphContexts<'c>>(
-        contexts: C,
+        contexts: &[&Context],
         order: Order,
         work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Graph> {
-        let capture = Self::begin(contexts.list(), order)?;
-        work(contexts.each(|at| &capture.streams[at]))?;
+        let capture = Self::begin(contexts, order)?;
+        work(C::each(contexts.len(), |at| &capture.streams[at]))?;
         capture.into_graph()
     }
 

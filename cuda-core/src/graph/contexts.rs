@@ -1,26 +1,28 @@
 //! The contexts that a graph is captured on.
 
-use std::{array, slice};
+use std::array;
 
 use crate::context::Context;
 
-/// The contexts that [`Graph::capture`](crate::Graph::capture), `capture_by_access` and `build` are given:
-/// one as `&Context`, or an array `[&Context; N]` or a `Vec<&Context>`, with a context once for each stream.
-/// The streams come in the same shape. Sealed.
+/// The contexts that [`Graph::capture`](crate::Graph::capture), `capture_by_access` and `build` are given, with a
+/// context once for each stream: one as `&Context`; an array, `[&Context; N]` or `&[Context; N]`; or a list,
+/// `Vec<&Context>`, `&Vec<Context>` or `&[Context]`. The streams come as one, an array or a `Vec`. Sealed.
 ///
 /// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # use cuda_core::Device;
+/// # let context = Device::get(0)?.context()?;
 /// # let width = 4;
 /// # let mut x = context.alloc::<u32>(100)?;
 /// let graph = cuda_core::Graph::capture(vec![&context; width], |streams| {
 ///     let streams: Vec<&cuda_core::Stream> = streams;
 ///     streams[width - 1].fill(&mut x, 1)
 /// })?;
+/// let contexts = Device::contexts(Device::all()?)?;
+/// let graph = cuda_core::Graph::capture(&contexts, |streams| streams[0].fill(&mut x, 1))?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no `&Context`, and no array or vector of them",
-    note = "of a vector or a slice of contexts: `contexts.iter().collect::<Vec<_>>()`"
+    message = "`{Self}` is no `&Context`, and no array, vector or slice of contexts"
 )]
 #[expect(private_bounds, reason = "sealed")]
 pub trait GraphContexts<'c>: Sealed<'c> {
@@ -28,51 +30,39 @@ pub trait GraphContexts<'c>: Sealed<'c> {
     type Each<T>;
 
     #[doc(hidden)]
-    fn each<T>(&self, make: impl FnMut(usize) -> T) -> Self::Each<T>;
+    fn each<T>(count: usize, make: impl FnMut(usize) -> T) -> Self::Each<T>;
 }
 
 pub(super) trait Sealed<'c> {
-    fn list(&self) -> &[&'c Context];
+    fn list(self) -> Vec<&'c Context>;
 }
 
-impl<'c> Sealed<'c> for &'c Context {
-    fn list(&self) -> &[&'c Context] {
-        slice::from_ref(self)
-    }
+/// Implements both traits for types: what their streams come as, the list of their contexts, and that shape of
+/// `count` values of `make`.
+macro_rules! graph_contexts {
+    ($([$($generic:tt)*] $contexts:ty => $each:ty, |$it:ident| $list:expr, |$count:ident, $make:ident| $made:expr;)*) => {$(
+        impl<'c, $($generic)*> Sealed<'c> for $contexts {
+            fn list(self) -> Vec<&'c Context> {
+                let $it = self;
+                $list
+            }
+        }
+
+        impl<'c, $($generic)*> GraphContexts<'c> for $contexts {
+            type Each<T> = $each;
+
+            fn each<T>($count: usize, mut $make: impl FnMut(usize) -> T) -> $each {
+                $made
+            }
+        }
+    )*};
 }
 
-impl<'c, const N: usize> Sealed<'c> for [&'c Context; N] {
-    fn list(&self) -> &[&'c Context] {
-        self
-    }
-}
-
-impl<'c> Sealed<'c> for Vec<&'c Context> {
-    fn list(&self) -> &[&'c Context] {
-        self
-    }
-}
-
-impl<'c> GraphContexts<'c> for &'c Context {
-    type Each<T> = T;
-
-    fn each<T>(&self, mut make: impl FnMut(usize) -> T) -> T {
-        make(0)
-    }
-}
-
-impl<'c, const N: usize> GraphContexts<'c> for [&'c Context; N] {
-    type Each<T> = [T; N];
-
-    fn each<T>(&self, make: impl FnMut(usize) -> T) -> [T; N] {
-        array::from_fn(make)
-    }
-}
-
-impl<'c> GraphContexts<'c> for Vec<&'c Context> {
-    type Each<T> = Vec<T>;
-
-    fn each<T>(&self, make: impl FnMut(usize) -> T) -> Vec<T> {
-        (0..self.len()).map(make).collect()
-    }
+graph_contexts! {
+    [] &'c Context => T, |it| vec![it], |_count, make| make(0);
+    [const N: usize] [&'c Context; N] => [T; N], |it| it.to_vec(), |_count, make| array::from_fn(&mut make);
+    [const N: usize] &'c [Context; N] => [T; N], |it| it.iter().collect(), |_count, make| array::from_fn(&mut make);
+    [] Vec<&'c Context> => Vec<T>, |it| it, |count, make| (0..count).map(&mut make).collect();
+    [] &'c Vec<Context> => Vec<T>, |it| it.iter().collect(), |count, make| (0..count).map(&mut make).collect();
+    [] &'c [Context] => Vec<T>, |it| it.iter().collect(), |count, make| (0..count).map(&mut make).collect();
 }

@@ -71,6 +71,14 @@ pub(super) unsafe fn failed_work(
     }
 }
 
+/// Whether ranks may now wait for each other in vain: NCCL failed a call, a call took too long, or a rank was
+/// aborted. An error that is found before NCCL is called, such as [`NcclError::Finalized`], leaves them as they are.
+pub(super) fn may_have_lost_a_rank(error: &Error) -> bool {
+    use NcclError::{Aborted, Failed, TimedOut};
+    let Error::Nccl(why) = error else { return false };
+    matches!(**why, Failed { .. } | TimedOut { .. } | Aborted { .. })
+}
+
 /// A text of NCCL's.
 fn text(text: *const c_char) -> String {
     if text.is_null() {

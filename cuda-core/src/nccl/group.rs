@@ -2,6 +2,7 @@
 
 use super::call::{Calls, GROUP, enqueue_together};
 use super::communicator::Communicator;
+use super::failure::may_have_lost_a_rank;
 use super::on_stream::OnStream;
 use super::on_streams::OnStreams;
 use super::ranks::Ranks;
@@ -132,7 +133,7 @@ impl<'a> Group<'a> {
             return Err(error);
         }
         let enqueued = enqueue_together(self.calls.as_mut_slice());
-        if let Err(Error::Nccl(_)) = enqueued {
+        if enqueued.as_ref().is_err_and(may_have_lost_a_rank) {
             // Some ranks may wait for others that have enqueued nothing. Failures are reported.
             self.ranks.as_slice().iter().for_each(|ranks| drop(ranks.abort()));
         }

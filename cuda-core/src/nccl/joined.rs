@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::call::{grouped, is_refusal};
-use super::failure::{async_result, check, failed_work};
+use super::failure::{async_result, check, failed_work, may_have_lost_a_rank};
 use super::library::Nccl;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
@@ -440,8 +440,7 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
         true => hold_unused(op, ranks, &mut held),
         false => hold_all(op, ranks.iter().copied(), &mut held),
     };
-    let is_lost = |error: &Error| matches!(error, Error::Nccl(why) if !matches!(**why, NcclError::Finalized { .. }));
-    if first.blocks && locked.as_ref().is_err_and(is_lost) {
+    if first.blocks && locked.as_ref().is_err_and(may_have_lost_a_rank) {
         held = HeldRanks::new();
         // As after a call that does not block. Failures are reported.
         ranks.iter().for_each(|joined| drop(joined.abort()));

@@ -127,9 +127,13 @@ impl CommunicatorOptions {
     }
 
     fn will_block_if(self, overridden: Option<&str>) -> bool {
-        match overridden {
-            None | Some("") => self.blocks(),
-            Some(number) => number == "1",
+        let number = overridden.filter(|text| !text.is_empty()).map(str::parse);
+        match number {
+            Some(Ok(1)) => true,
+            // NCCL takes what is no number as 0.
+            Some(Ok(0) | Err(_)) => false,
+            // It ignores other numbers.
+            Some(Ok(_)) | None => self.blocks(),
         }
     }
 
@@ -191,8 +195,8 @@ mod tests {
         let asked = [false, true].map(|blocking| CommunicatorOptions::new().blocking(blocking));
         let of = |text| asked.map(|options| options.will_block_if(text));
         assert_eq!([of(None), of(Some(""))], [[false, true]; 2]);
-        assert_eq!(of(Some("1")), [true; 2]);
-        // NCCL takes what is no number as 0.
+        assert_eq!([of(Some("1")), of(Some("01"))], [[true; 2]; 2]);
         assert_eq!([of(Some("0")), of(Some("no"))], [[false; 2]; 2]);
+        assert_eq!([of(Some("2")), of(Some("-1"))], [[false, true]; 2]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call::{grouped, is_refusal};
 use super::communicator::Communicator;
-use super::failure::checked;
+use super::failure::{checked, may_have_lost_a_rank};
 use super::joined::{Joined, finalize_all};
 use super::joining::INIT_RANK;
 use super::library::nccl;
@@ -208,7 +208,7 @@ impl Ranks {
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
         let finalized = finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>());
-        if let Err(Error::Nccl(_)) = finalized {
+        if finalized.as_ref().is_err_and(may_have_lost_a_rank) {
             // Work of one may wait for another. Failures are reported.
             drop(self.abort());
         }

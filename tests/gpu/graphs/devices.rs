@@ -169,8 +169,26 @@ gpu_test! {
                 builder.add(|stream| stream.fill(part, 3)).map(drop)
             })
         })?;
-        run(&parts, 3, graph)
+        run(&parts, 3, graph)?;
+        // Of the contexts themselves, once each.
+        let graphs = [
+            Graph::capture(&devices[..2], |streams| fill_two([streams[0], streams[1]], &mut parts))?,
+            Graph::capture(&[devices[0].clone(), devices[1].clone()], |two| fill_two(two, &mut parts))?,
+        ];
+        for graph in graphs {
+            graph.instantiate()?.launch(&streams[0])?;
+            for (stream, part) in streams[..2].iter().zip(&mut parts) {
+                assert_eq!(stream.download_vec(&*part)?, [4; 100]);
+                stream.fill(part, 0)?;
+            }
+        }
+        Ok(())
     }
+}
+
+fn fill_two(streams: [&Stream; 2], parts: &mut [DeviceBuffer<u32>]) -> Result<()> {
+    let mut pairs = streams.into_iter().zip(parts);
+    pairs.try_for_each(|(stream, part)| stream.fill(part, 4))
 }
 
 /// Changes the operations of a graph's second context, to memory of that context only.

@@ -197,7 +197,10 @@ gpu_test! {
         ranks.finalize()?;
         let mut buffers = buffers(&streams, |_| vec![1u32; 4])?;
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
-        assert!(matches!(refused, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Finalized { .. })), "{refused:?}");
+        for refused in [refused, ranks.finalize()] {
+            assert!(matches!(refused, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Finalized { .. })), "{refused:?}");
+            assert!(ranks.as_raw().eq(handles.iter().copied()), "they are aborted for that");
+        }
         ranks.abort()?;
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
         assert!(matches!(refused, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{refused:?}");

@@ -165,7 +165,7 @@ gpu_test! {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;
         let mut buffers = buffers(&streams, |rank| vec![1 + rank as u32; 100])?;
-        let graph = Graph::capture(contexts.iter().collect::<Vec<_>>(), |on| {
+        let graph = Graph::capture(&contexts, |on| {
             ranks.on(on)?.all_reduce_in_place(&mut buffers, Reduction::Sum)
         })?;
         let mut exec = graph.instantiate()?;
@@ -202,9 +202,8 @@ gpu_test! {
                 group.on_ranks(&ranks, on.clone())?.all_reduce_in_place(highs, Reduction::Max)
             })
         };
-        let list = || contexts.iter().collect::<Vec<_>>();
         let graphs =
-            [Graph::capture(list(), &mut work)?, Graph::capture_by_access(list(), &mut work)?];
+            [Graph::capture(&contexts, &mut work)?, Graph::capture_by_access(&contexts, &mut work)?];
         assert!(graphs.iter().all(|graph| graph.node_count().is_ok_and(|count| count >= 8)));
         let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
         // The graphs keep the communicators.

@@ -5,6 +5,7 @@ use std::any::Any;
 use cuda_core::{
     Allocator, CachingPool, Context, ContextFlags, Device, PinnedBuffer, Registered, Resource,
     Result, Stream,
+    adaptors::Statistics,
     image::{ArrayFlags, ArrayShape, CudaArray},
     managed::ManagedBuffer,
     pinned::{PinnedFlags, RegisterFlags},
@@ -20,9 +21,18 @@ const LEN: usize = 1024;
 /// Any owners of a context's memory.
 type Owners = Box<dyn Any>;
 
-/// Drops memory of a created context that a stream of another context uses, as `share` sets it up,
-/// while all waits fail; then the last reference to the context. Both stay, and are reported.
+/// [`kept_by`] while all waits fail.
 fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sync) {
+    kept_by(&["cuEventSynchronize", "cuStreamWaitEvent"], what, share);
+}
+
+/// Drops memory of a created context that a stream of another context uses, as `share` sets it up,
+/// while these calls fail; then the last reference to the context. Both stay, and are reported.
+fn kept_by(
+    fails: &[&'static str],
+    what: Resource,
+    share: impl Fn(&Context, &Stream) -> Result<Owners> + Sync,
+) {
     let session = support::simulator_in(Mode::Lazy);
     // Queries never report completion.
     session.set_polls(u32::MAX);
@@ -32,7 +42,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
             let far = primary().create_stream()?;
             let context = Context::new(device(), ContextFlags::default())?;
             let owners = share(&context, &far)?;
-            for call in ["cuEventSynchronize", "cuStreamWaitEvent"] {
+            for &call in fails {
                 session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());
             }
             drop(owners);
@@ -129,6 +139,22 @@ fn s51_memory_of_allocators() {
             home.synchronize()?;
             far.fill(&mut buffer, 7)?;
             Ok(Box::new((buffer, home, allocator)))
+        });
+    }
+}
+
+/// The home stream waits for the far one, but nothing proves to the host that either has ended.
+#[test]
+fn s51_memory_for_which_only_its_home_stream_has_waited() {
+    let allocators: [fn() -> Allocator; 2] =
+        [Allocator::plain, || Allocator::new(Statistics::new(Allocator::plain()))];
+    for allocator in allocators {
+        kept_by(&["cuEventSynchronize"], Resource::DeviceMemory, |context, far| {
+            let (home, allocator) = (context.create_stream()?, allocator());
+            let mut buffer = home.alloc_with::<u32>(&allocator, LEN)?;
+            home.synchronize()?;
+            far.fill(&mut buffer, 7)?;
+            Ok(Box::new((buffer, home)))
         });
     }
 }

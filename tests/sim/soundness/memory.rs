@@ -13,11 +13,11 @@ use cuda_core::{
     Stream,
     pinned::{RegisterFlags, StableHost, StableHostMut},
 };
-use cuda_sim::{Fault, LeakKind};
-use cuda_sys::CUstream;
-use support::{WatchedHost, one_stream};
+use cuda_sim::{Fault, LeakKind, Mode};
+use cuda_sys::{CUDA_ERROR_UNKNOWN, CUstream};
+use support::{OnDrop, WatchedHost, one_stream};
 
-use super::{clean, device, leaking, primary};
+use super::{clean, device, leaking, primary, within};
 
 pub(super) fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(Error::from)
@@ -293,6 +293,40 @@ fn s02_c_functions_free_behind_uncounted_work() {
         assert_eq!(freed.busy.load(Ordering::Relaxed), 0, "freed before the wipe had run");
         Ok(())
     });
+}
+
+/// An owner may free all memory of its pool, when no block of it is used.
+#[test]
+fn s31_the_owner_of_c_functions_stays_with_a_block_that_is_not_freed() {
+    let session = support::simulator_in(Mode::Lazy);
+    within(|| {
+        let run = || -> Result<()> {
+            let (home, far) = (device().create_stream()?, device().create_stream()?);
+            let freed = Freed { stream: home.as_raw(), busy: AtomicUsize::new(0) };
+            let parameter = (&raw const freed).cast_mut().cast();
+            let dropped = Arc::new(AtomicBool::new(false));
+            let seen = dropped.clone();
+            let owner = OnDrop(move || dropped.store(true, Ordering::Relaxed));
+            // SAFETY: the functions fulfil the contract, on any thread; `freed` outlives all blocks that are
+            // freed.
+            let allocator = unsafe { Allocator::from_functions(allocate, free, parameter, owner) };
+            drop(home.alloc_with::<u8>(&allocator, 64)?);
+            let mut buffer = home.alloc_with::<u8>(&allocator, 64)?;
+            drop(allocator);
+            far.fill(&mut buffer, 7)?;
+            for call in ["cuEventSynchronize", "cuStreamWaitEvent"] {
+                session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());
+            }
+            drop(buffer);
+            session.clear_faults();
+            assert!(!seen.load(Ordering::Relaxed), "dropped under the fill");
+            far.synchronize()
+        };
+        run().expect("no operation of the test fails");
+    });
+    assert_eq!(session.violations(), []);
+    let leaks = session.leaks();
+    assert!(matches!(leaks[..], [ref one] if one.kind == LeakKind::Device), "{leaks:?}");
 }
 
 /// An allocator may enqueue work of its own on what it allocates.
