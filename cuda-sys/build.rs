@@ -1,4 +1,4 @@
-//! Completes the checked-in bindings with what the system's `cuda.h` declares beyond them.
+//! Completes the checked-in bindings with the items that only the system's `cuda.h` declares.
 
 use std::env;
 use std::ffi::OsString;
@@ -49,8 +49,8 @@ fn run() -> Result<(), String> {
     let mode = Mode::parse(watched("CUDA_SYS_BINDINGS"))?;
     let generator = cfg!(feature = "buildtime-bindgen");
     let library = linked(&search)?;
-    // A search reads variables, and a change of any of them runs this script again: `PATH` is one
-    // of them, and it often differs between an editor and a shell.
+    // The search reads variables, and a change of any of them runs this script again. One of them is `PATH`,
+    // which often differs between an editor and a shell.
     let found = if mode.searches(generator) || library == Library::OfToolkit {
         search.run()
     } else {
@@ -82,7 +82,7 @@ fn run() -> Result<(), String> {
     }
 }
 
-/// Reads a variable of the user's environment; a change of it runs the script again.
+/// Reads a variable of the user's environment. A change of it runs the script again.
 fn watched(name: &str) -> Option<OsString> {
     println!("cargo::rerun-if-env-changed={name}");
     env::var_os(name)
@@ -110,7 +110,7 @@ fn checked_in() -> Result<PathBuf, String> {
     Ok(PathBuf::from(cargo("CARGO_MANIFEST_DIR")?).join("src/bindings"))
 }
 
-/// Generates the bindings; the inner error permits a fallback to the bundled ones.
+/// Generates the bindings. The inner error permits a fallback to the bundled ones.
 #[cfg(feature = "buildtime-bindgen")]
 fn generated(toolkit: &Toolkit) -> Result<Result<(), String>, String> {
     for name in ["LIBCLANG_PATH", "LLVM_CONFIG_PATH", "CLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"] {
@@ -152,7 +152,7 @@ fn generated(_: &Toolkit) -> Result<Result<(), String>, String> {
     Ok(Err("the feature `buildtime-bindgen` is off".to_owned()))
 }
 
-/// Passes the properties of the bindings to direct dependents.
+/// Passes the properties of the bindings to the build scripts of direct dependents.
 fn describe(bindings: &str, source: &Path) -> Result<(), String> {
     let constants = fs::read_to_string(source.join("constants.rs"))
         .map_err(|error| format!("{}: {error}", source.display()))?;
@@ -169,15 +169,15 @@ fn describe(bindings: &str, source: &Path) -> Result<(), String> {
 /// Where the linker finds the driver's library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Library {
-    /// The library is not linked, but loaded at run time.
+    /// Nowhere: the library is not linked, but loaded at run time.
     Loaded,
-    /// A directory that the final builder names.
+    /// In a directory that the builder of the final program names.
     Named,
-    /// The toolkit's directories.
+    /// In the toolkit's directories.
     OfToolkit,
 }
 
-/// Whether to link the driver's library instead of loading it, as `CUDA_SYS_LINK` says.
+/// Decides by `CUDA_SYS_LINK` whether to link the driver's library instead of loading it, and where it is.
 fn linked(search: &Search<'_>) -> Result<Library, String> {
     let value = watched("CUDA_SYS_LINK").unwrap_or_default();
     match value.to_string_lossy().as_ref() {

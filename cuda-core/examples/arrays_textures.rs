@@ -1,4 +1,4 @@
-//! Copies an image to a CUDA array, in whole and in part, and samples it in a kernel through a
+//! Copies an image to and from a CUDA array, in whole and in part, and samples it in a kernel through a
 //! texture.
 
 mod shared;
@@ -10,7 +10,7 @@ use cuda_core::{
     image::{ArrayFlags, ArrayShape, CudaArray, FilterMode, Texture, TextureDescriptor},
 };
 
-/// Texels per row, and rows.
+/// Texels per row, and number of rows.
 const SIZE: usize = 64;
 
 /// The factor by which the kernel magnifies.
@@ -21,7 +21,7 @@ fn example() -> shared::Result {
     let stream = device.create_stream()?;
     let shape = ArrayShape::D2 { width: SIZE, height: SIZE };
     let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
-    // Each texel is the number of its column.
+    // Each texel's value is the number of its column.
     let columns: Vec<f32> = (0..SIZE * SIZE).map(|at| (at % SIZE) as f32).collect();
     stream.upload_to_array(&columns, &mut image)?;
 

@@ -1,4 +1,4 @@
-//! Awaits the device with any executor: here one of thirty lines, on one thread.
+//! Awaits the device with any executor: here a minimal one, on one thread.
 
 mod shared;
 

@@ -1,5 +1,5 @@
-//! A product of matrices by cuBLAS, between the copies of one stream, with a handle for each thread and
-//! context. `CUBLAS` names the library, if the loader does not find it.
+//! Multiplies matrices with cuBLAS, ordered between the copies of one stream, with a handle for each thread
+//! and context. `CUBLAS` names the library if the loader does not find it.
 
 mod shared;
 
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use cuda_core::sys::{CUdeviceptr, CUstream, os};
 use cuda_core::{Context, ContextLocal, DeviceBuffer, Stream};
 
-// As in cublas_v2.h since 11.0; enums are ints.
+// As declared in cublas_v2.h since 11.0; enums are ints.
 type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 type SetStream = unsafe extern "C" fn(*mut c_void, CUstream) -> c_int;
@@ -53,7 +53,7 @@ struct Cublas {
 }
 
 impl Cublas {
-    /// The library, which is never unloaded; [`None`] if there is none.
+    /// Returns the library, which is never unloaded; [`None`] if there is none.
     fn get() -> Option<Self> {
         static LOADED: OnceLock<Option<Cublas>> = OnceLock::new();
         *LOADED.get_or_init(Self::load)
@@ -69,7 +69,7 @@ impl Cublas {
         ];
         let chosen = env::var_os("CUBLAS").map(|file| vec![file]);
         let files = chosen.unwrap_or_else(|| names.map(OsString::from).to_vec());
-        // SAFETY: the initialisers of cuBLAS only set it up.
+        // SAFETY: the initialisers of cuBLAS only set up the library.
         let library = files.iter().find_map(|file| unsafe { os::Library::open(file) }.ok())?;
         let find = |symbol: &CStr| Some(library.symbol(symbol)).filter(|it| !it.is_null());
         let (create, destroy) = (find(c"cublasCreate_v2")?, find(c"cublasDestroy_v2")?);
@@ -93,12 +93,12 @@ struct Handle {
     cublas: Cublas,
 }
 
-/// One for each thread and context.
+/// A handle for each thread and context.
 static HANDLE: ContextLocal<Handle, fn(&Context) -> shared::Result<Handle>> =
     ContextLocal::new(|_| Handle::create());
 
 impl Handle {
-    /// In the context that is current.
+    /// Creates a handle in the current context.
     fn create() -> shared::Result<Self> {
         let cublas = Cublas::get().ok_or(shared::Lacks("cuBLAS: CUBLAS may name the library"))?;
         let mut raw = ptr::null_mut();
@@ -107,7 +107,7 @@ impl Handle {
         Ok(Self { raw, cublas })
     }
 
-    /// `c = a * b`: `rows` by `inner`, `inner` by `columns`, each row after row.
+    /// `c = a * b`: `rows` by `inner` times `inner` by `columns`, all in row-major order.
     fn multiply(
         &self,
         stream: &Stream,
@@ -124,8 +124,8 @@ impl Handle {
             // SAFETY: handle and stream are live.
             succeeded("cublasSetStream", unsafe { set_stream(self.raw, raw) })?;
             let (one, zero, ty) = (1.0, 0.0, R_32F);
-            // cuBLAS stores column after column: of the transposed matrices, whose product is the
-            // transposed one.
+            // cuBLAS stores matrices in column-major order, so it sees the transposed ones. Their product in
+            // reverse order is the transpose of `c`.
             // SAFETY: matrices of these sizes; the factors live during the call, which reads them.
             succeeded("cublasGemmEx", unsafe {
                 gemm_ex(

@@ -1,4 +1,4 @@
-//! All GPUs as a group: the same data to each, a part to each, and parts passed around.
+//! All GPUs as a group: copies the same data to each, a part to each, and passes the parts around.
 
 mod shared;
 
@@ -17,7 +17,7 @@ fn example() -> shared::Result {
     }
     let count = group.len();
 
-    // Copies the same data to each device, with one pass over host memory; and a part to each.
+    // Copies the same data to each device, with one pass over host memory. Then copies a part to each.
     let weights: Vec<u32> = (0..SHARE as u32).collect();
     let mut copies = group.alloc::<u32>(SHARE)?;
     group.upload_all(&weights, &mut copies)?;
@@ -25,8 +25,7 @@ fn example() -> shared::Result {
     let mut parts = group.alloc_shares::<u32>(batch.len())?;
     group.scatter(&batch, &mut parts)?;
 
-    // Passes each part to the next device, until each device has had every part: the steps of a
-    // ring.
+    // Passes each part to the next device until each device has had every part: the steps of a ring.
     let mut next = group.alloc_shares::<u32>(batch.len())?;
     for _ in 0..count {
         for ((stream, part), copy) in group.streams().iter().zip(&parts).zip(&mut copies) {

@@ -1,6 +1,6 @@
-//! Graphs: a step of work captured once and launched many times; a sequence of calls that becomes a
+//! Graphs: a step of work that is captured once and launched many times; a sequence of calls that becomes a
 //! wide graph; a loop that a kernel ends; a graph of two devices. An argument names the toolkit's
-//! libcudadevrt.a, if it is not where toolkits have it.
+//! libcudadevrt.a if it is not at one of the usual places.
 
 mod shared;
 
@@ -22,7 +22,7 @@ kernel! {
     fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
 }
 
-/// `STEPS` kernels. This function knows nothing of graphs.
+/// Launches `STEPS` kernels. This function does not know of graphs.
 fn step(
     stream: &Stream,
     saxpy: &saxpy,
@@ -37,7 +37,7 @@ fn step(
     Ok(())
 }
 
-/// The input is a buffer that is written before each launch.
+/// Captures a graph whose input is a buffer that is written before each launch.
 fn static_inputs(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let saxpy = saxpy::load(&Module::from_ptx(stream.context(), include_str!("saxpy.ptx"))?)?;
@@ -64,7 +64,7 @@ fn static_inputs(device: Device) -> shared::Result {
     Ok(())
 }
 
-/// The calls are in a sequence; their order is that of what they do to memory.
+/// Captures a sequence of calls; their accesses to memory order them, not the sequence.
 fn data_flow(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let mut parts = Vec::new();
@@ -89,7 +89,7 @@ fn data_flow(device: Device) -> shared::Result {
     Ok(())
 }
 
-/// One step towards the square root of `a`; the condition is whether another one is needed.
+/// One step towards the square root of `a`; the condition says whether another one is needed.
 const NEWTON: &str = r#"
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
 
@@ -101,7 +101,7 @@ extern "C" __global__ void newton(float a, float *x, unsigned *steps, unsigned l
 }
 "#;
 
-/// The toolkit's archive of functions that kernels call.
+/// Finds the toolkit's archive of functions that kernels call.
 fn device_runtime() -> Option<PathBuf> {
     let named = env::args_os().nth(1).map(PathBuf::from);
     let toolkits =
@@ -113,7 +113,7 @@ fn device_runtime() -> Option<PathBuf> {
     named.into_iter().chain(files).find(|file| file.is_file())
 }
 
-/// The graph goes round until its kernel says that the error is small; the host only launches it.
+/// Captures a graph that loops until its kernel finds the error small; the host only launches it.
 fn a_loop(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let program = Program::new(NEWTON).device(device)?.option("-rdc=true");
@@ -152,7 +152,7 @@ fn a_loop(device: Device) -> shared::Result {
     Ok(())
 }
 
-/// One stream on each device; the copy between them orders the rest.
+/// Captures one stream on each device; the copy between the devices orders the rest.
 fn two_devices(devices: [Device; 2]) -> shared::Result {
     let contexts = [devices[0].context()?, devices[1].context()?];
     let stream = contexts[1].create_stream()?;

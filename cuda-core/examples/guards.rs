@@ -1,4 +1,4 @@
-//! Guards beside other libraries on one thread: each guard restores the context that was current.
+//! Guards next to other libraries on one thread: each guard restores the context that was current before.
 
 mod shared;
 
@@ -10,7 +10,7 @@ use cuda_core::{Context, ContextLocal};
 
 const SUCCESS: CUresult = sys::CUDA_SUCCESS;
 
-/// Stands in for another library: it queries the driver, like the runtime API and so PyTorch.
+/// Stands in for another library: queries the driver as the runtime API does, and so PyTorch.
 fn current() -> CUcontext {
     let mut context = ptr::null_mut();
     // SAFETY: the place for the context is valid for a write.
@@ -19,7 +19,7 @@ fn current() -> CUcontext {
     context
 }
 
-/// The device that the other library would use.
+/// Returns the device that the other library would use.
 fn current_device() -> CUdevice {
     let mut device = -1;
     // SAFETY: the place for the device is valid for a write.
@@ -28,14 +28,14 @@ fn current_device() -> CUdevice {
     device
 }
 
-/// Stands in for the other library's way to switch contexts.
+/// Switches contexts as the other library would.
 fn switch_to(context: &Context) {
     // SAFETY: a primary context, which this crate keeps for the life of the process.
     let switched = unsafe { sys::cuCtxSetCurrent(context.as_raw()) };
     assert_eq!(switched, SUCCESS);
 }
 
-/// A handle like cuBLAS's: made once per thread and context, with that context current.
+/// A handle like cuBLAS's: created once per thread and context, with that context current.
 static HANDLE: ContextLocal<CUdevice> = ContextLocal::new(|_: &Context| Ok(current_device()));
 
 fn example() -> shared::Result {
@@ -51,12 +51,12 @@ fn example() -> shared::Result {
     assert_eq!(current(), before);
     println!("guard: device 1 inside, the same context as before after it");
 
-    // The scope as a closure; the guard also ends if the closure fails or panics.
+    // Runs the scope as a closure; the guard also ends if the closure fails or panics.
     let device = one.with(|_| Ok(current_device()))?;
     assert_eq!((device, current()), (1, before));
     println!("closure: device {device} inside");
 
-    // All other calls of this crate leave the current context unchanged, too: they need no guard.
+    // All other calls of this crate also leave the current context unchanged: they need no guard.
     let stream = one.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
     stream.upload(&[7; 1000], &mut buffer)?;

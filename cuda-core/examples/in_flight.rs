@@ -13,7 +13,7 @@ fn example() -> shared::Result {
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u32>(LEN)?;
 
-    // The copy owns the vector: the program can neither write nor free it meanwhile, even with
+    // The copy owns the vector: during the copy the program can neither write nor free it, even with
     // `mem::forget`.
     let numbers: Vec<u32> = (0..LEN as u32).collect();
     let upload = stream.upload_owned(numbers, &mut buffer)?;
@@ -26,10 +26,10 @@ fn example() -> shared::Result {
     let numbers = download.wait()?;
     assert!(numbers.iter().zip(0..).all(|(&element, index)| element == index));
 
-    // Dropped in flight, it keeps the vector until the copy is done, and then frees it.
+    // A copy that is dropped in flight keeps the vector until the copy is done, then frees it.
     drop(stream.upload_owned(vec![7; LEN], &mut buffer));
 
-    // Memory that is copied often is pinned in place, by an owner of it.
+    // An owner pins memory in place; this suits memory that is copied often.
     let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)?;
     stream.upload(&registered, &mut buffer)?; // as from a pinned buffer
     let numbers = registered.into_inner()?; // waits

@@ -1,5 +1,5 @@
-//! Two processes, one buffer: the first writes it, the second waits on the device, reads it and
-//! answers. The second process is this program again, with the handles as arguments.
+//! Two processes share one buffer: the first writes it; the second waits on the device, reads it and answers.
+//! The second process is this program again, with the handles as arguments.
 
 mod shared;
 
@@ -11,7 +11,7 @@ use cuda_core::{
     interop::{IpcEventHandle, IpcMemoryHandle},
 };
 
-/// Elements: 2 MiB, so that no other allocation shares the block that the handle opens.
+/// Number of elements: 2 MiB, so that no other allocation shares the block that the handle opens.
 const LEN: usize = 1 << 19;
 
 fn hex(bytes: [u8; 64]) -> String {
@@ -62,8 +62,8 @@ fn second(memory: &str, event: &str) -> shared::Result {
     let event = IpcEventHandle::from_bytes(unhex(event)?);
     // SAFETY: the first process keeps its event until this one has ended.
     let written = unsafe { Event::open_ipc(&context, event) }?;
-    // SAFETY: the first process keeps the memory, of this many elements, until this one has ended.
-    // It uses it before `written` and after that end, and this process between the two.
+    // SAFETY: the first process keeps the memory, of this many elements, until this one has ended. It uses
+    // the memory before `written` and after this process has ended; this process uses it in between.
     let mut buffer = unsafe { DeviceBuffer::<u32>::open_ipc(&context, memory, LEN) }?;
     stream.wait_event(&written)?;
     let mut seen = vec![0; LEN];

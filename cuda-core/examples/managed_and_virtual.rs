@@ -26,7 +26,7 @@ fn managed(device: Device) -> shared::Result {
 
 fn growing(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
-    // Addresses for 64 GiB; no memory yet.
+    // Reserves addresses for 64 GiB, without memory.
     let mut list = VirtualBuffer::<u32>::new(stream.context(), 1 << 34)?;
     let address = list.as_raw();
     for len in [1 << 10, 1 << 20, 1 << 22] {

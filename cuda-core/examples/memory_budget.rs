@@ -1,4 +1,4 @@
-//! A budget for one part of a program: a limit, what the part allocated, and its peak.
+//! A budget for one part of a program: a limit, statistics of the part's allocations, and their peak.
 
 mod shared;
 
@@ -12,12 +12,12 @@ use cuda_core::{
 
 const MIB: usize = 1 << 20;
 
-/// The part of the program that has the budget; its code does not know of the budget.
+/// The part of the program that has the budget; its code does not know of it.
 fn part(stream: &Stream) -> Result<()> {
     for round in 1..=4 {
         let mut scratch = stream.alloc::<u8>(round * MIB)?;
         stream.fill(&mut scratch, 0)?;
-        // Freed after the fill, and cached, without a wait.
+        // The memory is freed in stream order after the fill, and cached, without a wait.
     }
     Ok(())
 }
@@ -26,7 +26,7 @@ fn example() -> shared::Result {
     let device = shared::device()?;
     let stream = device.create_stream()?;
 
-    // A pool of the part's own: all memory that the pool keeps can be released at once.
+    // The part has a pool of its own: all memory that the pool keeps can be released at once.
     let pool = CachingPool::builder().limit(PoolLimit::Bytes(64 * MIB)).build()?;
     let statistics = Arc::new(Statistics::new(pool.allocator()));
     let counted = Allocator::new(Arc::clone(&statistics));
@@ -38,7 +38,7 @@ fn example() -> shared::Result {
     pool.trim(0)?;
     assert_eq!(pool.usage(device).reserved, 0);
 
-    // With a limit below its needs: the allocation that would exceed the limit returns an error.
+    // A limit below the part's needs: the allocation that would exceed it returns an error.
     let limited = Allocator::new(Limiting::new(pool.allocator(), 2 * MIB));
     match with_allocator(&limited, || part(&stream)) {
         Err(Error::Allocator(why)) if matches!(*why, AllocatorError::LimitExceeded { .. }) => {

@@ -1,4 +1,4 @@
-//! All GPUs from one thread: each computes a part, and the first one collects the parts.
+//! Uses all GPUs from one thread: each computes a part, and the first one collects the parts.
 
 mod shared;
 

@@ -1,4 +1,4 @@
-//! Gradients averaged over all GPUs of the process, by NCCL.
+//! Averages gradients over all GPUs of the process with NCCL.
 
 mod shared;
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use cuda_core::nccl::{Ranks, Reduction};
 use cuda_core::{Context, Device, Stream};
 
-/// Elements of a gradient.
+/// The number of elements of a gradient.
 const ELEMENTS: usize = 1 << 16;
 const STEPS: usize = 3;
 
@@ -26,7 +26,7 @@ fn example() -> shared::Result {
         }
         ranks.on(&streams)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
     }
-    ranks.wait(&streams)?; // not for ever, should a device fail
+    ranks.wait(&streams)?; // with a limit, in case a device fails
 
     let expected = (STEPS - 1) as f32 + (ranks.len() - 1) as f32 / 2.0;
     for (stream, gradient) in streams.iter().zip(&gradients) {

@@ -1,4 +1,5 @@
-//! Uploads, computes and downloads many chunks, each step on its own stream, so that they overlap.
+//! Uploads, processes and downloads many chunks. Each of the three runs on a stream of its own, so that they
+//! overlap.
 
 mod shared;
 
@@ -9,7 +10,7 @@ use cuda_core::{PinnedBuffer, Stream};
 
 const CHUNKS: usize = 16;
 
-/// Elements of a chunk.
+/// The number of elements of a chunk.
 const LEN: usize = 1 << 20;
 
 /// Sends `input` through the device, chunk by chunk.
@@ -21,7 +22,7 @@ fn pipeline(
     for (input, output) in input.chunks(LEN)?.zip(output.chunks_mut(LEN)?) {
         let mut source = up.alloc::<f32>(LEN)?;
         up.upload(input, &mut source)?;
-        // A wait for this upload covers the work up to here, not the chunks that follow.
+        // A wait for this upload covers the work up to here, not later chunks.
         up.checkpoint()?;
         // Stands in for a kernel. It waits for the upload because it uses `source`.
         let result = compute.copy_new(&source)?;

@@ -1,4 +1,4 @@
-//! A kernel from PTX text; then one from CUDA C++ text, where NVRTC is installed.
+//! Launches a kernel from PTX text, then one from CUDA C++ text if NVRTC is installed.
 
 mod shared;
 

@@ -39,8 +39,8 @@
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
 //!   a ledger of the streams that use it, so work on several streams and devices is ordered without
 //!   events of your own.
-//! * **One driver call per operation** of most kinds on a created stream. Where one stream must wait for another,
-//!   an event is recorded; otherwise none is.
+//! * **One driver call per operation** of most kinds on a created stream. Where one stream must wait for
+//!   another, an event is recorded; otherwise none is.
 //! * **Invisible to its neighbours.** After every call, failed ones included, the current context
 //!   of the thread is what it was before, except after calls that exist to change it:
 //!   [`Context::set_current`], [`Device::set_current`], [`Context::push`], [`Context::pop`] and
@@ -94,9 +94,9 @@
 //! for many downloads. [`Stream::upload_new`], [`Stream::download_vec`], [`Stream::download_pinned`] and
 //! [`Stream::copy_new`] allocate their destination; [`Stream::upload_owned`] and
 //! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back. [`Stream::copy_pitched`]
-//! and a [`Shape`] copy rows with gaps between them, [`Stream::copy_to_array`] copies images, and a
-//! [`Batch`] is many copies in one call. [`StagingOptions`](staging::StagingOptions) say which threads
-//! help with large slices.
+//! and a [`Shape`] copy rows with gaps between them, [`Stream::copy_to_array`] copies images, and a [`Batch`]
+//! is many copies in one call. [`StagingOptions`](staging::StagingOptions) set which threads help with large
+//! slices.
 //!
 //! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
 //! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
@@ -114,21 +114,20 @@
 //! failures of a `Drop`, and the hook of [`drops::set_hook`] gets them; owners also have a fallible
 //! `close`.
 //!
-//! **Raw handles.** `as_raw` returns the driver's handles. `from_raw` accepts handles of other
-//! libraries, with an owner: a value of any type, dropped when the handle is no longer needed; or it
-//! takes the handle over, as that of an [`ExternalSemaphore`](interop::ExternalSemaphore) and of
-//! [`ExternalMemory`](interop::ExternalMemory) does. `into_raw`
-//! hands over to other code an [`Event`], or a [`DeviceBuffer`] whose memory is an allocation
-//! of the driver's ([`DeviceBuffer::into_raw`]). Streams, contexts, modules and pinned memory cannot be handed
-//! over: buffers refer to their streams, contexts are shared, functions keep their modules loaded, and
-//! pinned memory is a part of a larger block. [`dlpack`] has tensors of other libraries,
-//! [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and everything else of
-//! the driver API.
+//! **Raw handles.** `as_raw` returns the driver's handles. `from_raw` accepts a handle of another library
+//! with an owner: a value of any type, dropped when the handle is no longer needed. The `from_raw` of
+//! [`ExternalSemaphore`](interop::ExternalSemaphore) and of [`ExternalMemory`](interop::ExternalMemory) takes
+//! the handle over instead. `into_raw` hands an [`Event`] over to other code, or a [`DeviceBuffer`] whose
+//! memory is an allocation of the driver's ([`DeviceBuffer::into_raw`]). Streams, contexts, modules and
+//! pinned memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
+//! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other
+//! libraries, [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and everything
+//! else of the driver API.
 //!
 //! # What depends on the driver
-//! Everything here compiles whatever CUDA toolkit is installed, or none. What works depends on the
-//! driver that the program runs on: a function that needs a newer one than CUDA 11.8 says so, and
-//! fails with `CALL_REQUIRES_NEWER_DRIVER` (36) on an older driver.
+//! The crate compiles with any CUDA toolkit installed, or none. What works depends on the driver that the
+//! program runs on: a function that needs a driver newer than that of CUDA 11.8 says so, and fails with
+//! `CALL_REQUIRES_NEWER_DRIVER` (36) on an older driver.
 //!
 //! # More
 //! The repository has programs for common problems (`docs/cookbook.md`), and a table of what CuPy,
@@ -152,7 +151,7 @@ mod error;
 // The driver, deferred drops, capture modes, the end of the process.
 mod process;
 
-// What devices are and can do.
+// Devices, their properties and attributes.
 mod device;
 
 // Blocks, buffers and views of any kind of memory.
@@ -263,7 +262,7 @@ pub use types::{
 };
 pub use wait::future::Ready;
 
-/// What variants of [`Error`] hold, most of them in a box, so that an error is small.
+/// The data that variants of [`Error`] hold, mostly boxed, so that an error is small.
 ///
 /// ```no_run
 /// use cuda_core::Error;
@@ -282,7 +281,7 @@ pub mod errors {
     };
 }
 
-/// What a `Drop` could not release, and what is still to be released.
+/// Releases that failed in a `Drop`, and drops that have yet to run.
 ///
 /// `Drop` cannot return an error. A release that fails is counted, and reported to a
 /// [hook](drops::set_hook), if the program has set one. Where the driver must not be called, as in a
@@ -309,10 +308,10 @@ pub mod drops {
 ///
 /// Another process opens memory and events by handles, which are bytes to be sent by any means:
 /// [`IpcMemoryHandle`](interop::IpcMemoryHandle), [`IpcEventHandle`](interop::IpcEventHandle), and
-/// for memory of the driver's pools [`PoolPointer`](interop::PoolPointer). Vulkan and others pass
-/// file descriptors, of which [`ExternalMemory`](interop::ExternalMemory) and
-/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made. Opening is `unsafe`: this crate does
-/// not know what the other side does with the memory.
+/// for memory of the driver's pools [`PoolPointer`](interop::PoolPointer). Vulkan and others pass file
+/// descriptors: [`ExternalMemory`](interop::ExternalMemory) and
+/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made from these. Opening is `unsafe`: this crate
+/// does not know what the other side does with the memory.
 ///
 /// ```no_run
 /// # fn send(_bytes: &[u8]) {}
@@ -348,7 +347,7 @@ pub mod jit {
     pub use crate::module::{JitCache, JitFallback, JitOptions, LinkInput, Linker};
 }
 
-/// Memory that the host and all devices use by the same address, and that moves between them.
+/// Memory that the host and all devices use at the same address, and that moves between them.
 ///
 /// A [`ManagedBuffer`](managed::ManagedBuffer) is a buffer of device memory that the host also
 /// reads and writes, once the devices are done with it. The driver moves pages to where they are
@@ -392,7 +391,7 @@ pub mod pinned {
     };
 }
 
-/// What pools of device memory are built of, and report.
+/// Builders, limits and reports of pools of device memory.
 ///
 /// A [`CachingPool`] and a [`MemoryPool`] are made by builders, which set their limits and how much
 /// they keep. A caching pool lists its [segments](pools::CacheSegment), the allocations of the

@@ -15,10 +15,10 @@ pub(crate) mod names {
 }
 "#;
 
-/// The beginning of the file of functions; a brace ends it.
+/// The beginning of the file of functions; a closing brace ends the file.
 pub(crate) const FUNCTIONS: &str = "driver_api! {\n";
 
-/// Bindings, split by kind of item.
+/// The text of bindings, split by kind of item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Bindings {
     /// Declarations of the functions.
@@ -34,8 +34,8 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// File name and text of each part, and of the module that includes them. `header` is the
-    /// `CUDA_VERSION` of the system's header, if one was read, and what it added.
+    /// Returns the file name and text of each part, and of the module that includes them. `header` is the
+    /// `CUDA_VERSION` of the system's header and the names that it added, if one was read.
     pub(crate) fn files(&self, header: Option<(u32, &[String])>) -> [(&'static str, String); 7] {
         let header = match header {
             Some((version, adds)) => {
@@ -54,7 +54,7 @@ impl Bindings {
         ]
     }
 
-    /// Writes the files to `directory`, which is created.
+    /// Writes the files to `directory`, and creates it.
     pub(crate) fn write(
         &self,
         directory: &Path,
@@ -69,7 +69,7 @@ impl Bindings {
     }
 }
 
-/// The top-level items of formatted Rust text, with their attributes.
+/// Splits formatted Rust text into its top-level items, each with its attributes.
 ///
 /// prettyplease starts every item in the first column and ends a braced one with a `}` there, so
 /// lines are enough to tell items apart.
@@ -88,17 +88,17 @@ pub(crate) fn items(text: &str) -> Vec<String> {
     items
 }
 
-/// The first line of an item that is no attribute.
+/// Returns the first line of an item that is not an attribute.
 pub(crate) fn head(item: &str) -> &str {
     item.lines().find(|line| !line.trim_start().starts_with('#')).unwrap_or_default().trim_start()
 }
 
-/// The declarations in the body of an extern block, each with its attributes.
+/// Splits the body of an extern block into declarations, each with its attributes.
 pub(crate) fn declarations(functions: &str) -> Vec<String> {
     functions.split_inclusive("-> CUresult;\n").map(str::to_owned).collect()
 }
 
-/// The name of a declaration.
+/// Returns the name of a declaration.
 pub(crate) fn function_name(declaration: &str) -> Option<&str> {
     head(declaration).strip_prefix("pub fn ")?.split('(').next()
 }

@@ -1,4 +1,4 @@
-//! Decides between generating the bindings and the checked-in ones.
+//! Decides between generated and checked-in bindings.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use super::toolkit::{self, FLOOR, Found, INCLUDE_VARIABLE, Toolkit};
 /// The value of `CUDA_SYS_BINDINGS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Generate where that is possible.
+    /// Generate if possible.
     Auto,
     /// Generate, or fail.
     System,
@@ -22,7 +22,7 @@ pub(crate) enum Plan {
     Generate(Toolkit),
     /// Use the checked-in bindings, with a warning if the search found a problem.
     Bundled {
-        /// One line.
+        /// A single line.
         warning: Option<String>,
     },
 }
@@ -40,12 +40,12 @@ impl Mode {
         }
     }
 
-    /// Whether the build would read a header that it finds.
+    /// Whether the build searches for a header to read.
     pub(crate) fn searches(self, generator: bool) -> bool {
         generator && self != Mode::Bundled
     }
 
-    /// The plan for the result of a search. `generator` is whether bindgen was compiled in.
+    /// Returns the plan for the result of a search. `generator`: whether bindgen was compiled in.
     pub(crate) fn plan(self, found: &Found, generator: bool) -> Result<Plan, String> {
         let silent = Ok(Plan::Bundled { warning: None });
         match self {
@@ -76,7 +76,7 @@ impl Mode {
         }
     }
 
-    /// The plan after a failure: an error if the header was required.
+    /// Returns the plan after a failure: an error if the header was required.
     pub(crate) fn fall_back(self, why: &str) -> Result<Plan, String> {
         match self {
             Mode::System => Err(format!("CUDA_SYS_BINDINGS=system, but {why}")),

@@ -1,11 +1,10 @@
-//! Adds to the bundled bindings what a header declares beyond them.
+//! Adds the items that only a header declares to the bundled bindings.
 //!
-//! If both declare an item, the bundled declaration is used, so code that compiles with the bundled
-//! bindings compiles with every header. That is sound because names are the ABI: no symbol ever
-//! changed its signature, and no type that the driver reads or writes by its own size ever changed
-//! that. Releases differ only in how a header spells the same bytes: a field of a reserved tail
-//! gets a name, a number moves into an anonymous union. `tests/abi.rs` compares the two for each
-//! release.
+//! If both declare an item, the bundled declaration is used, so code that compiles with the bundled bindings
+//! compiles with every header. That is sound because names are the ABI: no symbol ever changed its signature,
+//! and no type whose size determines what the driver reads or writes ever changed its size. Releases differ
+//! only in how a header spells the same bytes: a field of a reserved tail gets a name, a number moves into an
+//! anonymous union. `tests/abi.rs` compares the two for each release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,19 +34,19 @@ impl Bindings {
     }
 }
 
-/// The result for a header.
+/// The result of completing the bundled bindings with a header.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completed {
-    /// The bundled bindings and what the header adds.
+    /// The bundled bindings and the header's additions.
     pub(crate) bindings: Bindings,
-    /// Names of the items that it adds.
+    /// Names of the items that the header adds.
     pub(crate) added: Vec<String>,
-    /// Names of items that it could not add, since they build on a type whose size in the header
-    /// differs from the bundled one.
+    /// Names of the header's items that could not be added, since they build on a type whose size in the
+    /// header differs from the bundled one.
     pub(crate) unfit: Vec<String>,
 }
 
-/// Completes the bundled bindings with the header's.
+/// Completes the bundled bindings with those of the header.
 pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
     let (bundled_parts, header_parts) = (Parts::of(bundled), Parts::of(header));
     let spelled = bundled_parts.spelled_otherwise(&header_parts);
@@ -56,7 +55,7 @@ pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
     let mut lacking = header_parts.beyond(&bundled_parts);
     for item in &mut lacking {
         item.text = spell(&item.text, &spelled);
-        // A bundled union within it does not implement `Debug`.
+        // A bundled union within the type does not implement `Debug`.
         if item.kind == Kind::Type && item.text.contains(" {\n    pub ") {
             item.text = item.text.replace("#[derive(Debug, ", "#[derive(");
         }
@@ -94,7 +93,7 @@ pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
         completed.added.push(name);
     }
     for names in [&mut completed.added, &mut completed.unfit] {
-        // A type's text is its declaration, its `Default` and its layout.
+        // A type has several items: its declaration, its `Default` and its layout.
         names.sort();
         names.dedup();
     }
@@ -116,12 +115,12 @@ struct Item {
     text: String,
 }
 
-/// Bindings, item by item.
+/// Bindings, split into items.
 struct Parts<'a> {
     items: Vec<Item>,
-    /// The targets of aliases.
+    /// The targets of type aliases, by their names.
     aliases: BTreeMap<&'a str, &'a str>,
-    /// Assertions of a type's size and alignment.
+    /// Assertions on the sizes and alignments of types.
     sizes: BTreeMap<String, Vec<String>>,
 }
 
@@ -168,7 +167,7 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// The items that these bindings have and `bundled_parts` lack.
+    /// Returns the items that these bindings have and `bundled_parts` lack.
     fn beyond(self, bundled_parts: &Parts<'_>) -> Vec<Item> {
         let have: BTreeSet<(Kind, &str)> =
             bundled_parts.items.iter().map(|item| (item.kind, owner(&item.name))).collect();
@@ -176,7 +175,7 @@ impl<'a> Parts<'a> {
         lacking.retain(|item| {
             let has = |kind| have.contains(&(kind, owner(&item.name)));
             match item.kind {
-                // If a plain name is a symbol in the bundled bindings, it stays that symbol.
+                // A plain name that is a symbol in the bundled bindings stays that symbol.
                 Kind::Name => !has(Kind::Name) && !has(Kind::Function),
                 Kind::Layout => !has(Kind::Type),
                 kind => !has(kind),
@@ -185,8 +184,8 @@ impl<'a> Parts<'a> {
         lacking
     }
 
-    /// Aliases whose target differs between the two, with the header's target:
-    /// `CUDA_KERNEL_NODE_PARAMS` was `CUDA_KERNEL_NODE_PARAMS_v1` once.
+    /// Returns the aliases whose target differs between the two, with the header's target:
+    /// `CUDA_KERNEL_NODE_PARAMS` was once `CUDA_KERNEL_NODE_PARAMS_v1`.
     fn spelled_otherwise<'b>(&self, header_parts: &Parts<'b>) -> BTreeMap<&'b str, &'b str> {
         let mut aliases = header_parts.aliases.clone();
         aliases
@@ -194,8 +193,8 @@ impl<'a> Parts<'a> {
         aliases
     }
 
-    /// Types of both whose size or alignment differs. An unnamed part counts with the type around
-    /// it.
+    /// Returns the types of both whose size or alignment differs. An unnamed part counts as a part of the
+    /// type around it.
     fn of_other_size(&self, header_parts: &Parts<'_>) -> BTreeSet<String> {
         let sizes = header_parts.sizes.iter();
         sizes
@@ -206,7 +205,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The name of a type, of an alias, or of the type of an `impl` or of a list of an enum's values.
+/// Returns the name of a type or alias, or of the type that an `impl`, or a list of an enum's values, belongs
+/// to.
 fn type_name(head: &str) -> Option<&str> {
     let mut words = words(head).skip_while(|word| *word == "pub");
     match words.next()? {
@@ -216,7 +216,7 @@ fn type_name(head: &str) -> Option<&str> {
     }
 }
 
-/// Name and target of `pub type A = B` and of `pub use self::B as A`.
+/// Returns the name and target of `pub type A = B` and of `pub use self::B as A`.
 fn alias(item: &str) -> Option<(&str, &str)> {
     let item = item.trim_start();
     if let Some(rest) = item.strip_prefix("pub type ") {
@@ -226,12 +226,12 @@ fn alias(item: &str) -> Option<(&str, &str)> {
     Some((name, target))
 }
 
-/// The type around an unnamed part, or the type itself.
+/// Returns the type around an unnamed part, or the type itself.
 fn owner(name: &str) -> &str {
     name.split("__bindgen_ty_").next().unwrap_or(name)
 }
 
-/// The identifiers and keywords of Rust text.
+/// Splits Rust text into its identifiers and keywords.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !is_identifier(c)).filter(|word| !word.is_empty())
 }
@@ -240,7 +240,7 @@ fn is_identifier(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// `text` with each of these aliases replaced by its target.
+/// Replaces each of these aliases in `text` by its target.
 fn spell(text: &str, aliases: &BTreeMap<&str, &str>) -> String {
     let mut spelled = String::new();
     let mut rest = text;

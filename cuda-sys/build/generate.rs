@@ -1,7 +1,7 @@
-//! The bindgen call: `cuda.h` in, Rust text out.
+//! The bindgen call: turns `cuda.h` into Rust text.
 //!
-//! The build script calls it for the header it found, `cargo xtask bindings` for the newest, whose
-//! output is checked in.
+//! The build script calls it for the header that it found; `cargo xtask bindings` calls it for the newest
+//! header, and the output is checked in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,13 +13,13 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, Rus
 
 use super::bindings::{Bindings, declarations, function_name, head, items};
 
-/// Symbols that every supported driver has: those of CUDA 11.8, one per line.
+/// The symbols of CUDA 11.8, one per line, which every supported driver has.
 pub(crate) const FLOOR: &str = include_str!("floor_11_8.txt");
 
-/// Why bindgen produced no bindings.
+/// The reason why bindgen produced no bindings.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// bindgen panicked, as it does if libclang cannot be loaded.
+    /// bindgen panicked, as it does when libclang cannot be loaded.
     Panic(String),
     /// The header was found, but bindgen failed on it.
     Header(String),
@@ -38,15 +38,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Runs bindgen over the `cuda.h` of `include`. `package` is the directory of this crate, which has
-/// `wrapper.h` and the few standard headers that `cuda.h` includes. `kept` are symbols to bind even
-/// if the header no longer declares them to programs.
+/// Runs bindgen on the `cuda.h` in `include`. `package` is the directory of this crate, which contains
+/// `wrapper.h` and the few standard headers that `cuda.h` includes. `kept` lists symbols to bind even if the
+/// header no longer declares them to programs.
 ///
 /// In a build script, bindgen reads the target from the environment.
 pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<Bindings, Error> {
     let header = std::fs::read(include.join("cuda.h"))
         .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
-    // Comments may have any bytes.
+    // Comments may contain any bytes.
     let header = String::from_utf8_lossy(&header);
 
     let declared = run(base(include, package, &header).allowlist_file(".*[/\\\\]cuda\\.h"))?;
@@ -80,7 +80,7 @@ pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<
     })
 }
 
-/// Makes the types the same for every target, and lists the values of each enum, for its `Debug`.
+/// Makes the types the same for every target, and lists the values of each enum for its `Debug`.
 ///
 /// An enum without negative enumerators is an `unsigned int`, except with Microsoft's compiler,
 /// which makes every enum an `int`: four bytes, passed the same way. That compiler also spells two
@@ -126,7 +126,7 @@ fn normalise(types: &str, constants: &str) -> String {
     text
 }
 
-/// Gives macros like `(~0u)` their unsigned value, which bindgen reads as -1.
+/// Gives macros such as `(~0u)`, which bindgen reads as -1, their unsigned value.
 fn unsigned(constants: &str, header: &str) -> String {
     let mut text = String::new();
     for line in constants.lines() {
@@ -177,13 +177,13 @@ fn base(include: &Path, package: &Path, header: &str) -> Builder {
         .layout_tests(true)
 }
 
-/// Leaves out enumerators that only count the others: their value changes with every release.
+/// Hides enumerators that only count the others: their value changes with every release.
 #[derive(Debug)]
 struct HideCounts(BTreeSet<String>);
 
 impl HideCounts {
-    /// A count ends in `_MAX` and has no value of its own, or the greatest: `CU_LIMIT_MAX`, not
-    /// `CU_CTX_LMEM_RESIZE_TO_MAX = 0x10`.
+    /// Finds the counts. The name of a count ends in `_MAX`, and it has no explicit value, or the greatest
+    /// possible: `CU_LIMIT_MAX`, not `CU_CTX_LMEM_RESIZE_TO_MAX = 0x10`.
     fn of(header: &str) -> Self {
         let count = |line: &str| {
             let (name, rest) = line.trim().split_once("_MAX")?;
@@ -208,8 +208,7 @@ impl ParseCallbacks for HideCounts {
 }
 
 fn run(builder: Builder) -> Result<String, Error> {
-    // bindgen panics if libclang cannot be loaded: that must not end the build, nor print a panic
-    // message.
+    // bindgen panics if libclang cannot be loaded; that must neither end the build nor print a panic message.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| builder.generate()));
@@ -249,7 +248,7 @@ fn split(text: &str) -> Bindings {
     bindings
 }
 
-/// Names declared in the body of the extern block.
+/// Returns the names that the body of the extern block declares.
 fn function_names(functions: &str) -> BTreeSet<String> {
     declarations(functions)
         .iter()
@@ -258,7 +257,7 @@ fn function_names(functions: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The symbols that the header's macros make of plain names: `#define cuMemAlloc cuMemAlloc_v2`,
+/// Maps plain names to the symbols that the header's macros make of them: `#define cuMemAlloc cuMemAlloc_v2`,
 /// or, for names with a per-thread form, `#define cuMemcpyHtoD __CUDA_API_PTDS(cuMemcpyHtoD_v2)`.
 fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
@@ -284,7 +283,7 @@ fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, Strin
     names
 }
 
-/// The group of NVIDIA's reference for each function, from the header's own comments.
+/// Maps each function to its group in NVIDIA's reference, by the header's own comments.
 fn pages(header: &str) -> BTreeMap<&str, &str> {
     let mut pages = BTreeMap::new();
     let mut defined = "";
@@ -298,7 +297,7 @@ fn pages(header: &str) -> BTreeMap<&str, &str> {
         } else if line.contains("@}") {
             open.pop();
         }
-        // The name may stand on the line after its type.
+        // The name may be on the line after the type.
         let declaration = match line.split_once("CUresult CUDAAPI") {
             Some((_, rest)) => rest,
             None if declares => line,
@@ -313,8 +312,8 @@ fn pages(header: &str) -> BTreeMap<&str, &str> {
     pages
 }
 
-/// Adds to each function the address of its documentation page, which for a suffixed name is that
-/// of the plain name, and the attribute `#[newer]` if drivers of the floor lack it.
+/// Adds to each function the address of its documentation page, and the attribute `#[newer]` if drivers of
+/// the floor lack it. A suffixed name has the page of the plain name.
 fn mark(functions: &str, pages: &BTreeMap<&str, &str>) -> String {
     let floor: BTreeSet<&str> = FLOOR.lines().collect();
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Finds a CUDA toolkit by the directory of its `cuda.h`.
+//! Finds a CUDA toolkit by the directory that contains its `cuda.h`.
 //!
-//! This module does not touch the process: the environment is a function and the machine's
-//! directories lie below a root, so that tests can use temporary directories.
+//! This module does not access the process's environment directly: the caller passes a function for the
+//! variables and a root for the machine's directories, so that tests can use temporary directories.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,15 +19,15 @@ pub(crate) const ROOT_VARIABLES: [&str; 4] =
 /// The variable that names the directory of `cuda.h` itself.
 pub(crate) const INCLUDE_VARIABLE: &str = "CUDA_SYS_INCLUDE_DIR";
 
-/// Where to search, and for which target.
+/// The places to search, and the target to search for.
 pub(crate) struct Search<'a> {
-    /// The environment.
+    /// Reads a variable of the environment.
     pub(crate) env: &'a dyn Fn(&str) -> Option<OsString>,
     /// The root of the machine's own directories: `/`, except in tests.
     pub(crate) machine: &'a Path,
-    /// Target triple of the machine that compiles.
+    /// The target triple of the machine that compiles.
     pub(crate) host: &'a str,
-    /// Target triple of the build.
+    /// The target triple of the build.
     pub(crate) target: &'a str,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Toolkit {
     pub(crate) version: u32,
 }
 
-/// What named a place.
+/// The source that named a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// An environment variable that names a CUDA directory.
@@ -51,11 +51,11 @@ pub(crate) enum Source {
     Nvcc,
     /// An activated conda environment, which need not hold CUDA.
     Conda,
-    /// A usual directory.
+    /// One of the usual directories.
     Customary,
 }
 
-/// Why a place yielded no toolkit.
+/// The reason why a place yielded no toolkit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No such directory.
@@ -64,7 +64,7 @@ pub(crate) enum Verdict {
     NoHeader,
     /// A directory of the host that has no `cuda.h` for the build's target.
     NoTargetHeader,
-    /// A `cuda.h` that does not define `CUDA_VERSION`: other files bear the name.
+    /// A `cuda.h` that does not define `CUDA_VERSION`: another file with that name.
     NotNvidia,
     /// A `cuda.h` in a directory whose name is not UTF-8, which neither cargo nor bindgen accepts.
     NotUtf8,
@@ -73,11 +73,11 @@ pub(crate) enum Verdict {
 /// A place without a usable header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
-    /// What named it.
+    /// The source that named the place.
     pub(crate) source: Source,
     /// The directory.
     pub(crate) place: PathBuf,
-    /// Why it was not used.
+    /// The reason why the place was not used.
     pub(crate) verdict: Verdict,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Tried {
 pub(crate) struct Found {
     /// The first place with a header.
     pub(crate) toolkit: Option<Toolkit>,
-    /// The places before it.
+    /// The places that were tried before.
     pub(crate) tried: Vec<Tried>,
 }
 
@@ -110,12 +110,12 @@ impl fmt::Display for Tried {
 }
 
 impl Found {
-    /// A place that looks like a toolkit, or was named as one, and has no usable header.
+    /// Returns a place that looks like a toolkit, or was named as one, but has no usable header.
     pub(crate) fn suspicious(&self) -> Option<&Tried> {
         self.tried.iter().find(|tried| match (&tried.source, tried.verdict) {
             (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
             (Source::Variable(_) | Source::Nvcc, _) => true,
-            // Every machine has a `/usr`; a `/usr/local/cuda` implies an installation.
+            // Every machine has a `/usr`, but a `/usr/local/cuda` implies an installation.
             (Source::Customary, verdict) => {
                 verdict == Verdict::NoHeader && !tried.place.ends_with("usr")
             }
@@ -130,14 +130,14 @@ struct Candidate {
     layout: Layout,
 }
 
-/// Where in a place the header may be.
+/// The possible locations of the header in a place.
 #[derive(Clone, Copy)]
 enum Layout {
     /// The place is the include directory.
     Include,
     /// The place is the root of a toolkit for this target.
     TargetRoot,
-    /// The place is a root for the host: when cross-compiling, only its `targets/` count.
+    /// The place is a root for the host: when cross-compiling, only its `targets/` directories count.
     HostRoot,
 }
 
@@ -145,7 +145,7 @@ impl Search<'_> {
     /// Searches each place in turn and stops at the first that holds NVIDIA's header; variables
     /// that name later places are not read.
     pub(crate) fn run(&self) -> Found {
-        // The variable names the header's directory itself: no other place is searched.
+        // This variable names the header's directory itself, so no other place is searched.
         let pointed = self.variable(INCLUDE_VARIABLE).map(|(name, place)| Candidate {
             source: Source::Variable(name),
             place,
@@ -175,7 +175,7 @@ impl Search<'_> {
         found
     }
 
-    /// Directories of `toolkit` in which the linker finds the driver's library or its stub.
+    /// Returns the directories of `toolkit` in which the linker finds the driver's library or its stub.
     pub(crate) fn link_directories(&self, toolkit: &Toolkit) -> Vec<PathBuf> {
         let mut below = vec!["lib64".to_owned(), "lib".to_owned(), "lib/x64".to_owned()];
         below.extend(self.target_directories().into_iter().map(|dir| format!("{dir}/lib")));
@@ -191,8 +191,8 @@ impl Search<'_> {
             .collect()
     }
 
-    /// The value of `name`, or of its form for this target (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`),
-    /// with the name under which it was found.
+    /// Returns the value of `name`, or of its form for this target (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`),
+    /// and the name under which it was found.
     pub(crate) fn variable(&self, name: &str) -> Option<(String, PathBuf)> {
         let prefixed = format!("{}_{name}", self.target.to_uppercase().replace(['-', '.'], "_"));
         [prefixed, name.to_owned()].into_iter().find_map(|name| {
@@ -225,7 +225,7 @@ impl Search<'_> {
         named.chain(later.flatten())
     }
 
-    /// Roots of the `nvcc` on `PATH`: by its path there, and with links resolved.
+    /// Returns the roots of the `nvcc` on `PATH`: by its path there, and by the path with links resolved.
     fn nvcc_roots(&self) -> Vec<PathBuf> {
         let Some(path) = (self.env)("PATH") else {
             return Vec::new();
@@ -266,7 +266,8 @@ impl Search<'_> {
             }
             let root = match candidate.layout {
                 Layout::Include => include.parent().unwrap_or(&include).to_owned(),
-                // Pip's packages are roots of their own, below the named one, and so is conda's on Windows.
+                // Each of pip's packages is a root of its own, below the named one, and so is conda's
+                // `Library` on Windows.
                 _ if include.ends_with("Library/include")
                     || include.starts_with(place.join("nvidia")) =>
                 {
@@ -294,7 +295,7 @@ impl Search<'_> {
         directories
     }
 
-    /// CUDA's own names for the target: `targets/x86_64-linux`. AArch64 has different ones for
+    /// Returns CUDA's directories for the target: `targets/x86_64-linux`. AArch64 has different ones for
     /// servers and for Jetsons.
     fn target_directories(&self) -> Vec<String> {
         if !self.target.contains("-linux-") {
@@ -308,7 +309,7 @@ impl Search<'_> {
         names.iter().map(|name| format!("targets/{name}-linux")).collect()
     }
 
-    /// Debian's directory for libraries of the target: `x86_64-linux-gnu`.
+    /// Returns Debian's name of the target's library directory: `x86_64-linux-gnu`.
     fn debian_multiarch(&self) -> Option<String> {
         self.target
             .contains("-linux-gnu")
@@ -328,8 +329,8 @@ fn architecture(triple: &str) -> &str {
     triple.split('-').next().unwrap_or(triple)
 }
 
-/// Include directories of pip's wheels below `site-packages`: `nvidia/cu13`, the newest first, and
-/// `nvidia/cuda_runtime` up to CUDA 12.
+/// Returns the include directories of pip's wheels below `site-packages`: `nvidia/cu13`, the newest first,
+/// then `nvidia/cuda_runtime`, which CUDA up to 12 uses.
 fn pip_directories(site_packages: &Path) -> Vec<PathBuf> {
     let nvidia = site_packages.join("nvidia");
     let mut releases: Vec<(u32, PathBuf)> = fs::read_dir(&nvidia)
@@ -349,7 +350,7 @@ fn pip_directories(site_packages: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The value of `CUDA_VERSION` in a header's text.
+/// Returns the value of `CUDA_VERSION` in a header's text.
 pub(crate) fn version(header: &str) -> Option<u32> {
     header.lines().find_map(|line| {
         let mut words = line.trim_start().strip_prefix('#')?.split_whitespace();
@@ -360,7 +361,7 @@ pub(crate) fn version(header: &str) -> Option<u32> {
     })
 }
 
-/// `12.4` for 12040.
+/// Formats a `CUDA_VERSION`: 12040 is `12.4`.
 pub(crate) fn release(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

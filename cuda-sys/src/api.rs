@@ -1,4 +1,4 @@
-//! The macro that expands all generated function declarations, and the table that it defines.
+//! The macro that expands all generated function declarations, and the function table.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -7,7 +7,7 @@ use std::ptr;
 
 use crate::DriverApi;
 
-/// `Debug` of an enum: the name of the value, or the number of one that the header does not name.
+/// Implements `Debug` of an enum: shows the name of the value, or its number if the header does not name it.
 macro_rules! by_name {
     ($enum:ident { $($value:ident,)* }) => {
         impl ::core::fmt::Debug for $enum {
@@ -31,25 +31,23 @@ pub(crate) fn show(
     }
 }
 
-/// Expands the declarations to the function table [`DriverApi`] and to one free function per
-/// symbol, with C's name and signature.
+/// Expands the declarations to the function table [`DriverApi`] and to one free function per symbol, with C's
+/// name and signature.
 ///
-/// The free functions call through the table. Under `cfg(cuda_sys_link)` those of the floor, CUDA
-/// 11.8, are the linked library's own, which the linker needs only for functions that the program
-/// calls; the ones marked `#[newer]`, which a driver may lack, still call through the table.
+/// The free functions call through the table. Under `cfg(cuda_sys_link)` those of the floor, CUDA 11.8, are
+/// the linked library's own functions; the linker needs only those that the program calls. The functions
+/// marked `#[newer]`, which a driver may lack, still call through the table.
 macro_rules! driver_api {
     ($(
         #[page = $page:literal]
         $(#[$newer:ident])?
         pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> CUresult;
     )*) => {
-        /// One function pointer per symbol, under the symbol's name; those of symbols that the
-        /// driver lacks point to a stub.
+        /// One function pointer per symbol, under the symbol's name. The pointers of symbols that the driver
+        /// lacks point to a stub.
         ///
-        /// A field's contract is that of the function of the same name in
-        /// [`symbol`](crate::symbol).
-        // INVARIANT: repr(C), with the entries first: the pointer at index i is that of
-        // `SYMBOLS[i]`.
+        /// The contract of a field is that of the function with the same name in [`symbol`](crate::symbol).
+        // INVARIANT: repr(C), with the entries first: the pointer at index i belongs to `SYMBOLS[i]`.
         #[derive(Debug)]
         #[repr(C)]
         pub struct DriverApi {
@@ -67,19 +65,19 @@ macro_rules! driver_api {
             /// Names of all symbols of the table.
             pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
 
-            /// Every entry is a stub, as for a driver that lacks every symbol.
+            /// A table whose every entry is a stub, as for a driver that lacks every symbol.
             pub(crate) const NEWER_DRIVER: Self = Self {
                 $($name: stub::$name::<{ crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0 }>,)*
                 missing: Vec::new(),
             };
 
-            /// Every entry is a stub, as for a machine without a driver.
+            /// A table whose every entry is a stub, as for a machine without a driver.
             pub(crate) const NO_DRIVER: Self = Self {
                 $($name: stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>,)*
                 missing: Vec::new(),
             };
 
-            /// Calls each entry with zeros as arguments, which only stubs can take.
+            /// Calls each entry with zeros as arguments, which only stubs accept.
             #[cfg(all(test, not(cuda_sys_link)))]
             pub(crate) fn call_each(&self, mut see: impl FnMut(&'static str, CUresult)) {
                 $({
@@ -89,7 +87,7 @@ macro_rules! driver_api {
                 })*
             }
 
-            /// The stub for a symbol, with its signature.
+            /// Returns the stub for a symbol, with the symbol's signature.
             #[cfg(all(test, not(cuda_sys_link)))]
             pub(crate) fn stub(name: &str) -> *const core::ffi::c_void {
                 match name {
@@ -100,7 +98,7 @@ macro_rules! driver_api {
             }
         }
 
-        /// One stub per symbol, which returns `CODE`.
+        /// One stub per symbol; returns `CODE`.
         mod stub {
             use super::*;
             $(
@@ -114,7 +112,7 @@ macro_rules! driver_api {
 
         /// One function per symbol of the driver, under the symbol's own name.
         ///
-        /// A name here means the same function whatever the header; see [Names](crate#names).
+        /// A name here means the same function with every header; see [Names](crate#names).
         pub mod symbol {
             use super::*;
             $(
@@ -126,14 +124,13 @@ macro_rules! driver_api {
                     )]
                     ///
                     /// # Safety
-                    /// As in NVIDIA's reference, for the arguments.
+                    /// See NVIDIA's reference for the requirements on the arguments.
                     $name($($arg: $ty),*)
                 }
             )*
         }
 
-        /// The type of each function of [`mod@symbol`]. For the simulated driver; not part of the
-        /// interface.
+        /// The type of each function of [`mod@symbol`], for the simulated driver; not part of the interface.
         #[doc(hidden)]
         pub mod signature {
             use super::*;
@@ -142,7 +139,7 @@ macro_rules! driver_api {
     };
 }
 
-/// One free function.
+/// Declares one free function.
 macro_rules! symbol {
     ([newer] $(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*)) => {
         symbol! { @loaded $(#[$doc])* $name($($arg: $ty),*) }
@@ -182,7 +179,8 @@ impl DriverApi {
     /// for the life of the process.
     pub(crate) unsafe fn from_resolver(resolve: &mut dyn FnMut(&CStr) -> *const c_void) -> Self {
         let mut api = Self::NEWER_DRIVER;
-        // A loop, not one expression per symbol: five hundred of those take the compiler a second.
+        // A loop instead of one expression per symbol: five hundred of those would take the compiler a
+        // second.
         for (place, symbol) in Self::SYMBOLS.iter().enumerate() {
             // An identifier contains no NUL.
             let address = CString::new(*symbol).map_or(ptr::null(), |name| resolve(&name));
@@ -201,7 +199,7 @@ impl DriverApi {
         api
     }
 
-    /// The table of a machine without a driver, where every symbol is missing.
+    /// Returns the table of a machine without a driver, where every symbol is missing.
     #[cfg(not(cuda_sys_link))]
     pub(crate) fn absent() -> Self {
         let mut api = Self::NO_DRIVER;
@@ -216,10 +214,10 @@ pub(crate) mod tests {
 
     use crate::*;
 
-    /// A zero of an argument's type.
+    /// Returns a zero of an argument's type.
     pub(crate) fn zero<T>() -> T {
-        // SAFETY: C's argument types (integers, pointers, structs of both) may be all zeros, and
-        // only those come here.
+        // SAFETY: C's argument types (integers, pointers, structs of both) may be all zeros, and only those
+        // are used here.
         unsafe { std::mem::zeroed() }
     }
 
@@ -247,7 +245,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_driver_without_thirty_symbols_has_the_others() {
-        // Every tenth symbol: a mix from the whole of any header.
+        // Every tenth symbol: a mix from all parts of any header.
         let lacking: Vec<_> = DriverApi::SYMBOLS.iter().copied().step_by(10).take(30).collect();
         let mut resolve = |name: &std::ffi::CStr| match name.to_str() {
             Ok(name) if !lacking.contains(&name) => DriverApi::stub(name),

@@ -1,7 +1,7 @@
 //! Raw FFI of the CUDA driver API: every function, type and constant of `cuda.h`, under C's own
 //! names.
 //!
-//! It builds on every machine, with a CUDA toolkit or without, and programs start on every machine,
+//! The crate builds on every machine, with a CUDA toolkit or without, and programs start on every machine,
 //! with a driver or without: the driver's library is loaded at the first call.
 //!
 //! ```
@@ -27,8 +27,8 @@
 //! * A symbol that the driver lacks, because it is older than the header, returns
 //!   [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`] (36). [`DriverApi::missing`] lists such symbols.
 //!
-//! [`load()`] also gives access to the table itself, [`DriverApi`]. [`install`] fills it from
-//! any other source, such as a simulated driver. `CUDA_SYS_LIBRARY` names another library to load;
+//! [`load()`] also gives access to the table itself, [`DriverApi`]. [`install`] fills it from any other
+//! source, such as a simulated driver. The variable `CUDA_SYS_LIBRARY` names another library to load;
 //! programs with raised privileges ignore it.
 //!
 //! # Linking
@@ -41,19 +41,19 @@
 //! `CUDA_SYS_LIB_DIR`.
 //!
 //! # Names
-//! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. Releases
-//! differ in which symbol a plain name stands for; `cuda.h` redirects it by macro, `cuMemAlloc` to
-//! `cuMemAlloc_v2`. Hence two ways to name a function:
+//! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. Releases differ in
+//! which symbol a plain name stands for: `cuda.h` redirects it by a macro, such as `cuMemAlloc` to
+//! `cuMemAlloc_v2`. Hence there are two ways to name a function:
 //! * [`symbol`] holds every function under its exact symbol; its meaning never changes.
-//! * At the root of the crate, a plain name means the symbol that it has in the bundled header,
-//!   that of CUDA 13.5, in every build; another version of this crate may follow a newer header.
+//! * At the root of the crate, in every build, a plain name means the symbol that it stands for in the
+//!   bundled header, CUDA 13.5; another version of this crate may follow a newer header.
 //!
 //! Every symbol that a release from CUDA 11.8 on has declared is included: newer headers drop
 //! declarations of functions that the driver still exports.
 //!
-//! C's enums are integer newtypes, so a value from a newer driver is just a value. `Debug` shows the
-//! name of a value, as in `CUDA_ERROR_NOT_READY`, or the number of one that the header does not name.
-//! Enumerators that only count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
+//! C's enums are integer newtypes, so a value from a newer driver is valid. `Debug` shows the name of a
+//! value, such as `CUDA_ERROR_NOT_READY`, or its number if the header does not name it. Enumerators that only
+//! count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
 //!
 //! # Where the bindings come from
 //! The bundled bindings are of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64.
@@ -65,21 +65,20 @@
 //! machine that builds it. [`HEADER`] says which header was read and what it added. Reading it
 //! needs libclang.
 //!
-//! Preferring the bundled declaration is sound, since a name is its ABI: releases differ only in
-//! how a header spells the same bytes. CUDA 13.x moved the number in `CUmemLocation` into an
-//! unnamed union and gave names to reserved tails of structs, 13.0 raised the alignment of
-//! `CUtensorMap`, 12.0 gave plain names of attributes to their second versions. The one exception
-//! is a new function that uses a type whose size has grown: the build leaves such a function out,
-//! with a warning. In the test `abi`, a C compiler checks the bundled bindings against the header
-//! of the same release, and other headers against what bindgen makes of them; for those the test
-//! lists each difference to the bundled bindings.
+//! Preferring the bundled declaration is sound, since a name is its ABI: releases differ only in how a header
+//! spells the same bytes. For example, CUDA 13.x moved the number in `CUmemLocation` into an unnamed union
+//! and gave names to reserved tails of structs; 13.0 raised the alignment of `CUtensorMap`; 12.0 gave plain
+//! names of attributes to their second versions. The one exception is a new function that uses a type whose
+//! size has grown: the build leaves such a function out, with a warning. In the test `abi`, a C compiler
+//! checks the bundled bindings against the header of the same release, and other headers against bindgen's
+//! output for them; for those the test lists each difference from the bundled bindings.
 //!
-//! The build script searches for the header in the directory `CUDA_SYS_INCLUDE_DIR`, if that is
-//! set; else in `include` and `targets/<arch>-linux/include` below `CUDA_HOME`, `CUDA_PATH`,
-//! `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR`, the `nvcc` on `PATH`, `CONDA_PREFIX`, `/usr/local/cuda`,
-//! `/opt/cuda` and `/usr`, in this order. A `site-packages` with NVIDIA's wheels is a root like any
-//! other. When cross-compiling, only headers of the target count. Cargo runs the build script again
-//! when a variable changes that the search has read.
+//! The build script searches for the header in the directory `CUDA_SYS_INCLUDE_DIR`, if that is set; else in
+//! `include` and `targets/<arch>-linux/include` below `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`,
+//! `CUDA_TOOLKIT_ROOT_DIR`, the `nvcc` on `PATH`, `CONDA_PREFIX`, `/usr/local/cuda`, `/opt/cuda` and `/usr`,
+//! in this order. A `site-packages` with NVIDIA's wheels is a root like any other. When cross-compiling, only
+//! headers of the target count. Cargo runs the build script again when a variable that the search has read
+//! changes.
 //!
 //! # Environment variables
 //! | variable | read | |
@@ -95,12 +94,13 @@
 //! The build runs again when one of them changes; after installing a toolkit or libclang where none was found, run
 //! `cargo clean -p cuda-sys`.
 //!
-//! Each variable that names a directory can be set for one target alone, by its triple in capitals:
-//! `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.
+//! Each variable that names a directory can be set for a single target, with the target triple in capitals as
+//! a prefix: `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.
 //!
 //! # For build scripts of dependents
-//! `links = "cuda_sys_driver"`, which leaves the name `cuda` to other crates, passes to the build
-//! scripts of direct dependents (a package that depends on `cuda-core` alone adds `cuda-sys` to get them):
+//! `links = "cuda_sys_driver"`, which leaves the name `cuda` to other crates, passes these variables to the
+//! build scripts of direct dependents (a package that only depends on `cuda-core` adds `cuda-sys` to get
+//! them):
 //!
 //! | variable, after `DEP_CUDA_SYS_DRIVER_` | |
 //! |---|---|
@@ -122,8 +122,7 @@ mod once;
 pub mod os;
 mod result;
 
-/// The code generated from `cuda.h`: the bundled bindings, which the build script may have
-/// completed.
+/// The code generated from `cuda.h`: the bundled bindings, or those that the build script has completed.
 #[allow(
     dead_code,
     missing_docs,
@@ -156,8 +155,8 @@ pub const HEADER: Option<Header> = bindings::HEADER;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header {
-    /// Its `CUDA_VERSION`: 12040 for CUDA 12.4.
+    /// The header's `CUDA_VERSION`: 12040 for CUDA 12.4.
     pub version: u32,
-    /// Names of the functions, types and constants that it adds to the bundled bindings.
+    /// Names of the functions, types and constants that the header adds to the bundled bindings.
     pub adds: &'static [&'static str],
 }

@@ -9,7 +9,7 @@ use crate::os;
 
 // INVARIANT: each pointer of the table is a function with the signature of its symbol, for the life
 // of the process: the library that they come from is never unloaded.
-/// Filled once and never emptied.
+/// The table of driver functions; filled once and never emptied.
 static TABLE: LoadOnce<Loaded> = LoadOnce::new();
 
 struct Loaded {
@@ -17,7 +17,7 @@ struct Loaded {
     error: Option<LoadError>,
 }
 
-/// Why no driver was loaded: which library was tried, and the loader's message.
+/// The error if no driver could be loaded: the library that was tried, and the loader's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     library: String,
@@ -26,7 +26,7 @@ pub struct LoadError {
 
 impl LoadError {
     fn new(library: &str, answer: &str) -> Self {
-        // Most loaders begin with the name.
+        // Most loaders' messages begin with the name.
         let answer =
             answer.strip_prefix(library).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(answer);
         Self { library: library.to_owned(), answer: answer.to_owned() }
@@ -42,7 +42,7 @@ impl LoadError {
         &self.answer
     }
 
-    /// The error in the child of a fork.
+    /// The error in a forked child.
     fn forked() -> Self {
         Self::new(os::DRIVER, FORKED)
     }
@@ -71,15 +71,14 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Why [`install`] had no effect.
+/// The reason why [`install`] had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The table was filled before: by an earlier `install`, by [`load`], or by the first call of
-    /// a driver function.
+    /// The table was already filled: by an earlier `install`, by [`load`], or by the first call of a driver
+    /// function.
     AlreadyFilled,
-    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`): the table is that
-    /// library's.
+    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`): the table belongs to that library.
     Linked,
 }
 
@@ -97,20 +96,20 @@ impl std::error::Error for InstallError {}
 /// The table through which the free functions of this crate call.
 #[inline]
 pub(crate) fn table() -> &'static DriverApi {
-    /// The table of a forked child whose parent was loading the driver at the fork.
+    /// The table of a forked child if a thread of its parent was loading the driver at the fork.
     static FORKED: DriverApi = DriverApi::NO_DRIVER;
     TABLE.get_or_init(open).map_or(&FORKED, |loaded| &loaded.api)
 }
 
-/// Loads the driver at the first call and returns its table.
+/// Loads the driver on the first call, and returns its table.
 ///
-/// Calling it is never necessary: every function of this crate loads the driver at first use. It
-/// returns *why* there is none.
+/// Calling this function is never necessary: every function of this crate loads the driver at first use. It
+/// returns *why* there is no driver.
 ///
 /// # Errors
-/// Which library was tried and the loader's message, the same at every call: the outcome of the
-/// first attempt holds for the life of the process. In a forked child whose parent was loading the
-/// driver at the fork there is no driver, since no thread of the child can complete the load.
+/// The library that was tried and the loader's message. The result is the same for every call: the outcome of
+/// the first attempt holds for the life of the process. In a forked child there is no driver if a thread of
+/// its parent was loading the driver at the fork, since no thread of the child can complete the load.
 pub fn load() -> Result<&'static DriverApi, LoadError> {
     let Some(loaded) = TABLE.get_or_init(open) else {
         return Err(LoadError::forked());
@@ -121,8 +120,8 @@ pub fn load() -> Result<&'static DriverApi, LoadError> {
     }
 }
 
-/// Fills the table from `resolve` instead of a library. A symbol for which it returns null counts
-/// as missing from the driver.
+/// Fills the table from `resolve` instead of a library. A symbol counts as missing from the driver if
+/// `resolve` returns null for it.
 ///
 /// # Errors
 /// [`InstallError::AlreadyFilled`] unless this is the first use of the table.
@@ -145,15 +144,14 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
     if TABLE.get().is_some() {
         return Err(InstallError::AlreadyFilled);
     }
-    // Built before it is stored: a resolver that calls a driver function must not wait for itself.
+    // Built before it is stored, so that a resolver that calls a driver function does not wait for itself.
     // SAFETY: the caller of `install` vouches for the addresses.
     let api = unsafe { DriverApi::from_resolver(&mut resolve) };
     TABLE.set(Loaded { api, error: None }).map_err(|_| InstallError::AlreadyFilled)
 }
 
-/// The linked library's symbols. They are looked up as well: a table with the address of each
-/// function would make the linker require all of them, and the system's loader refuse a driver that
-/// lacks one.
+/// Looks up the linked library's symbols. A table with the address of each function would make the linker
+/// require all of them, and the system's loader refuse a driver that lacks one.
 #[cfg(cuda_sys_link)]
 fn open() -> Loaded {
     // SAFETY: symbols of the driver, which was linked, have the signatures of NVIDIA's header, which
@@ -170,8 +168,8 @@ fn open() -> Loaded {
         _ => os::DRIVER.into(),
     };
     let name = library.to_string_lossy();
-    // SAFETY: the initialisers are those of the driver, found by its own name, or of the library
-    // that the user who started the program chose.
+    // SAFETY: the initialisers belong to the driver, found by its own name, or to the library that was chosen
+    // by the user who started the program.
     let handle = match unsafe { os::Library::open(&library) } {
         Ok(handle) => handle,
         Err(answer) => return Loaded::absent(&name, &answer),
@@ -179,9 +177,9 @@ fn open() -> Loaded {
     if handle.symbol(c"cuInit").is_null() {
         return Loaded::absent(&name, "not a CUDA driver: it lacks cuInit");
     }
-    // SAFETY: the library has cuInit, so it is NVIDIA's driver, or what the user put in its place;
-    // a driver's symbols have the signatures of NVIDIA's header, which never change under a name.
-    // It is never unloaded.
+    // SAFETY: the library has cuInit, so it is NVIDIA's driver, or a library that the user put in its place;
+    // a driver's symbols have the signatures of NVIDIA's header, which never change under a name. It is never
+    // unloaded.
     let api = unsafe { DriverApi::from_resolver(&mut |name| handle.symbol(name)) };
     Loaded { api, error: None }
 }
@@ -198,7 +196,7 @@ impl Loaded {
 mod tests {
     use super::{LoadError, os};
 
-    /// For a library of the user's choice, `tests/absent.rs` has the text.
+    /// `tests/absent.rs` tests the text for a library of the user's choice.
     #[test]
     fn a_driver_that_is_absent_is_to_be_installed() {
         let text = LoadError::new(os::DRIVER, "No such file").to_string();

@@ -1,51 +1,50 @@
-//! A value that a process makes once, and for which a forked child never waits forever.
+//! A value that a process makes once. A forked child never waits for it forever.
 
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A [`OnceLock`] that stays usable after a fork: if a thread of the parent was making the value at
-/// the fork, no thread of the child will complete it; the child gets none instead of waiting.
+/// A [`OnceLock`] that stays usable after a fork. If a thread of the parent was making the value at the fork,
+/// no thread of the child can complete it: the child then gets no value instead of waiting.
 #[derive(Debug, Default)]
 pub struct LoadOnce<T> {
     value: OnceLock<T>,
-    /// The process of the thread that makes, or made, the value; no process has the number zero.
+    /// The id of the process that makes, or made, the value; zero is no process's id.
     maker: AtomicU32,
 }
 
 impl<T> LoadOnce<T> {
-    /// No value yet.
+    /// Creates a cell without a value.
     pub const fn new() -> Self {
         Self { value: OnceLock::new(), maker: AtomicU32::new(0) }
     }
 
-    /// The value, if there is one. Never waits.
+    /// Returns the value, if there is one. Never waits.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// The value; if there is none, `make` makes it. [`None`] in a forked child if a thread of the
-    /// parent was making it.
+    /// Returns the value; calls `make` if there is none. Returns [`None`] in a forked child if a thread of
+    /// the parent was making the value.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        // The value is final, so it is read without a lock.
+        // The value never changes, so it is read without a lock.
         match self.value.get() {
             None if self.is_made_here() => Some(self.value.get_or_init(make)),
             made => made,
         }
     }
 
-    /// Sets the value, or returns it if there is one already, or one is being made.
+    /// Sets the value. Returns it if there is a value already, or one is being made.
     ///
     /// # Errors
-    /// The value.
+    /// The given value.
     pub fn set(&self, value: T) -> Result<(), T> {
         if self.is_made_here() { self.value.set(value) } else { Err(value) }
     }
 
-    /// Whether a thread of this process makes the value; registers the calling process if there is
-    /// none.
+    /// Whether the value is made by this process; registers the calling process if no process makes it.
     fn is_made_here(&self) -> bool {
         let this = process::id();
         let (before, order) = (0, Ordering::Relaxed);
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     #[cfg(all(unix, not(miri)))]
     fn s48_a_child_forked_meanwhile_does_not_wait() {
-        /// Seconds after which a child that hangs is killed.
+        /// Seconds after which a hanging child is killed.
         const PATIENCE: u32 = 10;
         let once = LoadOnce::new();
         let (began, has_begun) = std::sync::mpsc::channel();
@@ -85,7 +84,7 @@ mod tests {
             scope.spawn(move || {
                 once.get_or_init(|| {
                     began.send(()).expect("it is waited for");
-                    // Until the other end is dropped.
+                    // Blocks until the other end is dropped.
                     let _ = may_end.recv();
                     1
                 });

@@ -5,19 +5,19 @@ pub use crate::once::LoadOnce;
 pub(crate) use system::linked;
 pub use system::{Library, is_privileged};
 
-/// `ncclUniqueId`. Functions of NCCL take it by value, and Miri lets caller and function agree on one
-/// type alone: that of `cuda-core` and of the simulated NCCL.
+/// `ncclUniqueId`. Functions of NCCL take it by value, and Miri requires caller and function to use the same
+/// type: `cuda-core` and the simulated NCCL share this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct NcclUniqueId {
-    /// Bytes that mean something to NCCL alone.
+    /// Bytes that only NCCL interprets.
     pub internal: [u8; 128],
 }
 
-/// The driver itself; `libcuda.so` may be the toolkit's stub, which is only for linking.
+/// The driver's library; `libcuda.so` may be the toolkit's stub, which is only for linking.
 #[cfg(not(windows))]
 pub const DRIVER: &str = "libcuda.so.1";
-/// The driver, in the system's directory.
+/// The driver's library, in the system's directory.
 #[cfg(windows)]
 pub const DRIVER: &str = "nvcuda.dll";
 
@@ -41,13 +41,13 @@ mod system {
             Err("not available under Miri".to_owned())
         }
 
-        /// The symbol of that name.
+        /// Returns the symbol with that name.
         pub fn symbol(&self, _: &CStr) -> *const c_void {
             match *self {}
         }
     }
 
-    /// A symbol of the linked driver; there is none under Miri.
+    /// Returns a symbol of the linked driver; there is none under Miri.
     #[cfg(cuda_sys_link)]
     pub(crate) fn linked(_: &CStr) -> *const c_void {
         std::ptr::null()
@@ -69,7 +69,7 @@ mod system {
     // INVARIANT: a handle of dlopen, which is never closed.
     pub struct Library(NonNull<c_void>);
 
-    // SAFETY: dlsym, which alone takes the handle, may be called on any thread.
+    // SAFETY: only dlsym takes the handle, and it may be called on any thread.
     unsafe impl Send for Library {}
     // SAFETY: as above.
     unsafe impl Sync for Library {}
@@ -92,7 +92,7 @@ mod system {
             NonNull::new(handle).map(Self).ok_or_else(error)
         }
 
-        /// The symbol of that name; null if there is none.
+        /// Returns the symbol with that name; null if there is none.
         pub fn symbol(&self, name: &CStr) -> *const c_void {
             // SAFETY: by the invariant a handle of dlopen; the name is NUL-terminated and read
             // during the call only.
@@ -100,15 +100,15 @@ mod system {
         }
     }
 
-    /// The symbol of that name in the libraries that this program was linked with; null if there is
-    /// none.
+    /// Returns the symbol with that name from the libraries that this program was linked with; null if there
+    /// is none.
     #[cfg(cuda_sys_link)]
     pub(crate) fn linked(name: &CStr) -> *const c_void {
         // SAFETY: the name is NUL-terminated and read during the call only.
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast_const()
     }
 
-    /// The loader's last error message on this thread.
+    /// Returns the loader's last error message on this thread.
     fn error() -> String {
         // SAFETY: no precondition.
         let text = unsafe { libc::dlerror() };
@@ -158,15 +158,15 @@ mod system {
     // INVARIANT: a handle of LoadLibraryExW, which is never freed.
     pub struct Library(NonNull<c_void>);
 
-    // SAFETY: GetProcAddress, which alone takes the handle, may be called on any thread.
+    // SAFETY: only GetProcAddress takes the handle, and it may be called on any thread.
     unsafe impl Send for Library {}
     // SAFETY: as above.
     unsafe impl Sync for Library {}
 
     impl Library {
-        /// Loads the library of that path, or the one of that name in the directories of the
-        /// program or the system. The current directory and those of `PATH` are not searched, since
-        /// any user may have put a library there.
+        /// Loads the library with that path, or the one with that name in the directories of the program or
+        /// the system. Does not search the current directory and those of `PATH`, since any user may have put
+        /// a library there.
         ///
         /// # Errors
         /// The loader's message.
@@ -180,7 +180,7 @@ mod system {
                 (path.to_owned(), LOAD_LIBRARY_SEARCH_SYSTEM32)
             } else if path.components().nth(1).is_some() {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-                // Libraries that it depends on may lie beside it.
+                // The libraries that it depends on may be in the same directory.
                 (path, LOAD_WITH_ALTERED_SEARCH_PATH)
             } else {
                 (path.to_owned(), LOAD_LIBRARY_SEARCH_DEFAULT_DIRS)
@@ -194,7 +194,7 @@ mod system {
                 .ok_or_else(|| std::io::Error::last_os_error().to_string())
         }
 
-        /// The symbol of that name; null if there is none.
+        /// Returns the symbol with that name; null if there is none.
         pub fn symbol(&self, name: &CStr) -> *const c_void {
             // SAFETY: by the invariant a loaded module; the name is NUL-terminated and read during
             // the call only.
@@ -202,7 +202,7 @@ mod system {
         }
     }
 
-    /// The symbol of that name in the driver, which this program was linked with; null if there is
+    /// Returns the symbol with that name from the driver that this program was linked with; null if there is
     /// none.
     #[cfg(cuda_sys_link)]
     pub(crate) fn linked(name: &CStr) -> *const c_void {

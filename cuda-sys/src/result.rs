@@ -5,9 +5,9 @@ use std::ffi::CStr;
 use crate::CUresult;
 
 impl CUresult {
-    /// The name of the code: `CUDA_ERROR_OUT_OF_MEMORY`; [`None`] for a code that CUDA 13.5 does
-    /// not have. Needs no driver, unlike [`cuGetErrorName`](crate::cuGetErrorName), and is the same
-    /// with each.
+    /// The name of the code, such as `CUDA_ERROR_OUT_OF_MEMORY`; [`None`] for a code that CUDA 13.5 does not
+    /// have. Unlike [`cuGetErrorName`](crate::cuGetErrorName), this needs no driver, and is the same with
+    /// every driver.
     ///
     /// ```
     /// use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUresult};
@@ -19,7 +19,7 @@ impl CUresult {
         self.texts()?.0.to_str().ok()
     }
 
-    /// What the code means, in a few words; [`None`] for a code that CUDA 13.5 does not have.
+    /// The meaning of the code, in a few words; [`None`] for a code that CUDA 13.5 does not have.
     ///
     /// ```
     /// assert_eq!(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY.description(), Some("out of memory"));

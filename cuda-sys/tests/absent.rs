@@ -11,7 +11,7 @@ use cuda_sys::*;
 
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 
-/// Makes the driver unavailable. Every test calls it first.
+/// Makes the driver unavailable. Every test calls this first.
 fn without_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

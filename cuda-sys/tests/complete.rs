@@ -16,7 +16,7 @@ fn bundled() -> Bindings {
     Bindings::read(&directory).expect("the checked-in bindings")
 }
 
-/// A header with a function, a struct that it takes, a constant and a plain name, each as bindgen
+/// Returns a header with a function, a struct that it takes, a constant and a plain name, each as bindgen
 /// formats it.
 fn future() -> Bindings {
     Bindings {
@@ -40,7 +40,7 @@ fn layout(name: &str, size: usize) -> String {
     )
 }
 
-/// What `header` adds to the bundled bindings.
+/// Returns the names that `header` adds to the bundled bindings.
 fn added(header: &Bindings) -> Vec<String> {
     complete(&bundled(), header).added
 }
@@ -68,7 +68,7 @@ fn what_a_header_alone_declares_is_added() {
     assert_eq!(*names, bundled.names + &header.names);
     assert_eq!(*constants, bundled.constants + &header.constants);
     assert_eq!(*layout, bundled.layout + &header.layout);
-    // Without `Debug`, which a bundled union in it does not implement.
+    // Without `Debug`, which a bundled union in the type would not implement.
     let types = header.types.replace("Debug, ", "");
     assert_eq!(completed.bindings.types, bundled.types + &types);
 }
@@ -77,7 +77,8 @@ fn what_a_header_alone_declares_is_added() {
 fn what_both_declare_is_the_bundled_bindings() {
     let older = Bindings {
         functions: "    pub fn cuInit() -> CUresult;\n".to_owned(),
-        // In the bundled header `cuMemAlloc` is another symbol, and `cuInit` no plain name at all.
+        // In the bundled header, `cuMemAlloc` stands for another symbol, and `cuInit` is not a plain name at
+        // all.
         names: "pub use super::symbol::cuMemAlloc_v3 as cuMemAlloc;\n\
                 pub use super::symbol::cuInit_v2 as cuInit;\n"
             .to_owned(),
@@ -92,7 +93,7 @@ fn what_both_declare_is_the_bundled_bindings() {
 
 #[test]
 fn a_plain_name_of_a_type_means_what_it_meant_to_the_header() {
-    // In 11.8 this name meant the first version of the parameters; today it means the second.
+    // In 11.8 this name meant the first version of the parameters; today it means the second one.
     let mut header = future();
     header.functions = header.functions.replace("CUfuture", "CUDA_KERNEL_NODE_PARAMS");
     header.types.push_str("pub type CUDA_KERNEL_NODE_PARAMS = CUDA_KERNEL_NODE_PARAMS_v1;\n");
@@ -102,8 +103,8 @@ fn a_plain_name_of_a_type_means_what_it_meant_to_the_header() {
 
 #[test]
 fn what_builds_on_a_type_that_grew_is_left_out() {
-    // The function takes it by its plain name; the new struct contains it, and a plain name leads
-    // to both.
+    // The function takes the type by its plain name; the new struct contains the type; a plain name leads to
+    // both.
     let mut header = future();
     header.types =
         header.types.replace("size: usize", "uuid: CUuuid").replace("todo", "CUuuid::todo");

@@ -1,4 +1,4 @@
-//! A driver of a few functions, installed in place of a library.
+//! A driver with a few functions, installed in place of a library.
 #![cfg(not(cuda_sys_link))]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -35,7 +35,7 @@ fn resolve(name: &CStr) -> *const c_void {
     }
 }
 
-/// The driver, installed by the test that runs first.
+/// Returns the driver, which the first test that runs installs.
 fn driver() -> &'static DriverApi {
     // SAFETY: the three functions have the signatures of their symbols.
     match unsafe { install(resolve) } {

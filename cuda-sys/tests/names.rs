@@ -2,8 +2,7 @@
 
 use cuda_sys::*;
 
-/// Whether two names mean the same function: each function has a type of its own, so types are
-/// compared.
+/// Whether two names mean the same function. Compares types, since each function has a type of its own.
 fn same<F: 'static, G: 'static>(_: F, _: G) -> bool {
     std::any::TypeId::of::<F>() == std::any::TypeId::of::<G>()
 }
@@ -31,11 +30,11 @@ fn no_name_depends_on_the_header_that_is_found() {
 
 #[test]
 fn a_header_adds_what_it_alone_declares() {
-    // 12.9 declares it; 13.x no longer does, nor do the bundled bindings.
+    // 12.9 declares this constant; 13.x and the bundled bindings do not.
     let added = HEADER.map_or(&[][..], |header| header.adds);
     let version = HEADER.map(|header| header.version);
     assert_eq!(added.contains(&"CU_TARGET_COMPUTE_101"), version == Some(12_090));
-    // Every release has these, including those that later ones dropped.
+    // The bundled bindings have these, including symbols that newer headers dropped.
     for name in ["cuInit", "cuMemcpyBatchAsync", "CUDA_SUCCESS", "CUuuid"] {
         assert!(!added.contains(&name), "{name}");
     }

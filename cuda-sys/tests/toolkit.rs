@@ -1,4 +1,4 @@
-//! The search for `cuda.h`, over temporary directories; see `build/toolkit.rs`.
+//! The search for `cuda.h`, in temporary directories; see `build/toolkit.rs`.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ fn an_empty_machine_has_none_and_arouses_no_suspicion() {
 fn the_order_is_as_documented() {
     let mut machine = Machine::new();
     let mut expected = Vec::new();
-    // From the last place to the first: each one takes precedence over those added before.
+    // From the last place to the first: each one takes precedence over those before it in this list.
     for (i, (variable, root, include)) in [
         (None, "usr", "usr/include"),
         (None, "opt/cuda", "opt/cuda/include"),

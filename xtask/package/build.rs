@@ -1,5 +1,4 @@
-//! Passes the metadata that cuda-sys gives to direct dependents on to the programs, as environment
-//! variables.
+//! Passes the metadata that direct dependents get from cuda-sys on to the programs, as environment variables.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

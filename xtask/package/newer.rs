@@ -1,4 +1,4 @@
-//! Calls functions that the linked driver is too old for.
+//! Calls functions that the linked driver is too old to have.
 
 use cuda_core::{Device, Library};
 use cuda_sys::*;

@@ -1,4 +1,4 @@
-//! Times each operation of the safe layer beside the raw driver calls that it makes.
+//! Times each operation of the safe layer and, for comparison, the raw driver calls that it makes.
 
 mod axis;
 mod ends;
@@ -107,10 +107,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let measures = args.sim.is_none() && earlier.is_none();
     if measures && cfg!(debug_assertions) {
         if !args.scale {
-            // Found before the program below is built.
+            // Checked before the program below is built.
             Target::asked_or_real(None)?;
         }
-        // The same bench in a program that is optimised, which cargo builds first.
+        // Runs the same bench in an optimised program, which cargo builds first.
         let mut optimised = cargo("run --release --package xtask --features xtask/driver --");
         let status =
             optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     judge(&report, args.check.is_some())
 }
 
-/// The outcome of the task: missed goals count only if goals are checked.
+/// Returns the outcome of the task: missed goals count only if goals are checked.
 fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
     let no_error = report.count(Verdict::Failed) == 0;
     if !(no_error && check) {
@@ -161,7 +161,7 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(wanted)
     }
 
-    /// The selected operations, each with its group's name.
+    /// Returns the selected operations, each with its group's name.
     fn operations(&self) -> anyhow::Result<Vec<(&'static str, Operation)>> {
         let mut selected = Vec::new();
         for (group, operations) in operations::GROUPS {
@@ -219,14 +219,14 @@ impl Args {
         Ok(report)
     }
 
-    /// Lets the simulated driver forget the races of the raw calls, which nothing orders.
+    /// Makes the simulated driver forget the races of the raw calls, which nothing orders.
     fn forget_races(&self) {
         if self.sim.is_some() {
             drop(cuda_sim::Session::begin());
         }
     }
 
-    /// The arguments that make another process measure in the same way.
+    /// The arguments with which another process measures in the same way.
     fn words(&self) -> Vec<String> {
         let device = format!("--device={}", self.device);
         let simulated = self.sim.map(|devices| format!("--sim={devices}"));

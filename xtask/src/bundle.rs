@@ -10,10 +10,10 @@ use crate::table::Table;
 use crate::test::programs;
 use crate::{Outcome, cudarc, test_gpu, workspace};
 
-/// A bundle is copied to the machine with the GPUs, often over a slow connection.
+/// The size limit: a bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 60 << 20;
 
-/// What is packed as it is in the workspace: the scripts are executable there.
+/// Files that are packed as they are in the workspace, where the scripts are executable.
 const FILES: [&str; 7] = [
     "tests/interop/interop.py",
     "tests/interop/cases.sh",
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut sizes = Vec::new();
     let mut pack = |from: &Path, name: &str| -> anyhow::Result<()> {
         let to = directory.join(name);
-        // The file of a running program cannot be written to, but it can be replaced.
+        // The file of a running program cannot be overwritten, but it can be replaced.
         if to.exists() {
             fs::remove_file(&to)?;
         }

@@ -1,4 +1,4 @@
-//! Runs cargo, and reads from its messages what it built.
+//! Runs cargo, and reads from its messages what was built.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::suite::Program;
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     pub(crate) success: bool,
-    /// Its error output, unless that went to the terminal.
+    /// Cargo's error output, unless that went to the terminal.
     pub(crate) errors: String,
     artifacts: Vec<Artifact>,
     scripts: Vec<Script>,
@@ -30,7 +30,7 @@ enum Message {
     Other,
 }
 
-/// What cargo built of one target.
+/// The files that cargo built for one target.
 #[derive(Debug, Deserialize)]
 struct Artifact {
     package_id: String,
@@ -63,14 +63,14 @@ pub(crate) struct Script {
     pub(crate) out_dir: PathBuf,
 }
 
-/// Builds with arguments of cargo, separated by spaces; the compiler's messages go to the terminal.
+/// Builds with cargo; `arguments` are separated by spaces. The compiler's messages go to the terminal.
 pub(crate) fn build(arguments: &str) -> anyhow::Result<Built> {
     let built = Built::of(cargo(arguments).stderr(Stdio::inherit()));
     built.with_context(|| format!("cargo {arguments}"))
 }
 
 impl Built {
-    /// Runs cargo; the caller decides whether a failure is an error.
+    /// Runs cargo. The caller decides whether a failure is an error.
     pub(crate) fn run(command: &mut Command) -> anyhow::Result<Self> {
         command.arg("--message-format=json-render-diagnostics");
         let output = command.output().context("cargo could not be started")?;
@@ -85,7 +85,7 @@ impl Built {
         Ok(built)
     }
 
-    /// Runs cargo; an error has the compiler's messages.
+    /// Runs cargo. An error contains the compiler's messages.
     pub(crate) fn of(command: &mut Command) -> anyhow::Result<Self> {
         let built = Self::run(command)?;
         ensure!(built.success, "cargo failed:\n{}", last_lines(&built.errors));
@@ -116,25 +116,25 @@ impl Built {
         tests.filter_map(program).collect()
     }
 
-    /// Names and paths of the programs that are no tests.
+    /// Names and paths of the programs that are not tests.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &Path)> {
         let programs = self.artifacts.iter().filter(|built| !built.profile.test);
         programs.filter_map(|built| Some((&*built.target.name, built.executable.as_deref()?)))
     }
 
-    /// The program of that name.
+    /// Returns the program with that name.
     pub(crate) fn program(&self, name: &str) -> anyhow::Result<&Path> {
         let found = self.programs().find(|(program, _)| *program == name);
         let (_, path) = found.with_context(|| format!("cargo built no program {name}"))?;
         Ok(path)
     }
 
-    /// The C library that cargo built of the crate of that name.
+    /// Returns the C library that cargo built from the crate with that name.
     pub(crate) fn library(&self, name: &str) -> anyhow::Result<&Path> {
         self.file(&library_file(name))
     }
 
-    /// The file of that name.
+    /// Returns the file with that name.
     pub(crate) fn file(&self, name: &str) -> anyhow::Result<&Path> {
         let mut files = self.artifacts.iter().flat_map(|built| &built.filenames);
         let found = files.find(|file| file.file_name() == Some(name.as_ref()));
@@ -148,8 +148,8 @@ impl Built {
         script.with_context(|| format!("no build script of {package} ran"))
     }
 
-    /// Lines of `level` (`warning`, `error`) that the build script of `package` printed, without the
-    /// rest of its output, which cargo shows too.
+    /// Returns the lines of `level` (`warning`, `error`) that the build script of `package` printed, without
+    /// the rest of its output, which cargo also shows.
     pub(crate) fn said_by(&self, package: &str, level: &str) -> Vec<&str> {
         let prefix = format!("{level}: {package}@");
         self.errors.lines().filter(|line| line.starts_with(&prefix)).collect()
@@ -157,18 +157,19 @@ impl Built {
 }
 
 impl Script {
-    /// A variable that it set for the compiler.
+    /// A variable that the script set for the compiler.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.env.iter().find(|(variable, _)| variable == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// The file of the C library that is built of a crate.
+/// The file name of a crate's C library.
 pub(crate) fn library_file(name: &str) -> String {
     format!("{DLL_PREFIX}{name}{DLL_SUFFIX}")
 }
 
-/// `cuda-sys` of `path+file:///somewhere/cuda-sys#0.1.0` and of `registry+…#cuda-sys@0.1.0`.
+/// Returns the package's name: `cuda-sys` for `path+file:///somewhere/cuda-sys#0.1.0` and for
+/// `registry+…#cuda-sys@0.1.0`.
 fn package_name(id: &str) -> &str {
     let (source, fragment) = id.rsplit_once('#').unwrap_or((id, ""));
     match fragment.split_once('@') {

@@ -11,13 +11,13 @@ use crate::{Outcome, Refusal};
 pub(crate) struct Finished {
     pub(crate) name: &'static str,
     pub(crate) outcome: Outcome,
-    /// What it found, or the reason why it did not run.
+    /// The check's findings, or the reason why it did not run.
     pub(crate) detail: String,
     time: Duration,
 }
 
 impl Finished {
-    /// Runs a check; a [`Refusal`] counts as not run.
+    /// Runs a check. A [`Refusal`] counts as not run.
     pub(crate) fn of(
         name: &'static str,
         check: impl FnOnce() -> anyhow::Result<(Outcome, String)>,
@@ -46,7 +46,7 @@ impl fmt::Display for Finished {
     }
 }
 
-/// One line per check, and a line of counts.
+/// Formats one line per check, and a line of counts.
 pub(crate) fn table(what: &str, checks: &[Finished]) -> String {
     let mut table = Table::new([what, "result", "seconds"]);
     for check in checks {
@@ -59,7 +59,7 @@ pub(crate) fn table(what: &str, checks: &[Finished]) -> String {
     text + &format!("{passed} passed, {failed} failed, {not_run} not run\n")
 }
 
-/// Failed if any check failed, and passed only if one passed; with `strict`, if all did.
+/// Returns failed if any check failed, and passed only if one passed or, with `strict`, all did.
 pub(crate) fn outcome(checks: &[Finished], strict: bool) -> Outcome {
     match counts(checks).into() {
         (_, 1.., _) => Outcome::Failed,
@@ -69,7 +69,7 @@ pub(crate) fn outcome(checks: &[Finished], strict: bool) -> Outcome {
     }
 }
 
-/// How many passed, failed, and did not run.
+/// The numbers of checks that passed, failed, and did not run.
 fn counts(checks: &[Finished]) -> [usize; 3] {
     [Outcome::Passed, Outcome::Failed, Outcome::CouldNotRun]
         .map(|wanted| checks.iter().filter(|check| check.outcome == wanted).count())

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     rotation: Option<u64>,
 }
 
-/// Number of steps that run beside each other.
+/// The number of steps that run at the same time.
 const AT_A_TIME: usize = 2;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
@@ -82,8 +82,7 @@ fn run_here(step: &Step, depth: Depth) -> Finished {
     finished
 }
 
-/// Runs a step in a process of its own, so that several may run at once, and prints what it printed when
-/// it has ended.
+/// Runs a step in a process of its own, so that several may run at once. Prints its output when it has ended.
 fn run_beside(step: &Step, depth: Depth) -> Finished {
     Finished::of(step.name, || {
         let mut command = Command::new(own_program()?);
@@ -105,7 +104,7 @@ fn words(step: &str, depth: Depth) -> [String; 3] {
     ["ci".to_owned(), format!("--step={step}"), depth]
 }
 
-/// How a step ended, with where to read why if it did not run.
+/// Returns the outcome of a step and, if it did not run, where to read the reason.
 fn ended(outcome: Outcome, why: &str) -> (Outcome, String) {
     (outcome, if outcome == Outcome::CouldNotRun { why.to_owned() } else { String::new() })
 }

@@ -9,10 +9,10 @@ use crate::cargo::Built;
 use crate::process::cargo;
 use crate::workspace;
 
-/// Of `xtask/bench/cudarc`.
+/// The program of the package `xtask/bench/cudarc`.
 pub(crate) const PROGRAM: &str = "bench-cudarc";
 
-/// Builds [`PROGRAM`]. The error is one line.
+/// Builds [`PROGRAM`]. The error has one line.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let built = of_program("build --release --locked")
         .and_then(|mut cargo| Ok(Built::of(&mut cargo)?.program(PROGRAM)?.to_owned()));
@@ -23,7 +23,7 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Cargo for the package of [`PROGRAM`], which is a workspace of its own.
+/// Returns a cargo command for the package of [`PROGRAM`], which is a workspace of its own.
 pub(crate) fn of_program(arguments: &str) -> anyhow::Result<Command> {
     let root = workspace::root()?;
     let mut cargo = cargo(arguments);

@@ -13,7 +13,7 @@ use crate::target::Target;
 use crate::{Outcome, refuse};
 use report::{DeviceReport, Report};
 
-/// Number of simulated devices if there is no GPU.
+/// The number of simulated devices if there is no GPU.
 const SIMULATED: u32 = 4;
 
 /// Moves data host → device → peer → host on every GPU and compares every byte.
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     show(args, simulated, target.to_string(), why)
 }
 
-/// Runs the demo, after the driver was chosen, which a process does once.
+/// Runs the demo on the chosen driver. A process chooses its driver once.
 fn show(args: &Args, simulated: bool, driver: String, why: String) -> anyhow::Result<Outcome> {
     let usual = if simulated { 4 << 20 } else { 256 << 20 };
     let size = args.size.unwrap_or(usual);
@@ -148,8 +148,8 @@ mod tests {
                 "cuMemcpyPeerAsync",
             ];
             for copy in copies.iter().take(if devices == 1 { 3 } else { 4 }) {
-                // The last copy is the safe layer's: the simulated fault makes it report success
-                // without moving bytes.
+                // The last copy is the safe layer's: with the simulated fault it reports success without
+                // moving bytes.
                 let last = calls.iter().filter(|call| call.name == *copy).count() as u64;
                 session.inject(Fault::new(CUDA_SUCCESS).function(copy).nth(last));
                 assert_eq!(demo(devices)?, Outcome::Failed, "{copy}, {devices} devices");

@@ -28,7 +28,7 @@ impl Task {
     }
 }
 
-/// A program that has these tasks: this one.
+/// Returns the program that has these tasks: this one.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     Ok(own_program()?)
 }

@@ -1,4 +1,4 @@
-//! The tasks that call the driver, in a program of their own: this one is built without the feature `driver`.
+//! The tasks that call the driver, run by another program: this one is built without the feature `driver`.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ pub(crate) enum Task {
     Replay(Words),
 }
 
-/// The words of a task, its `--help` included.
+/// The words of a task, including `--help`.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Words {
@@ -36,7 +36,7 @@ impl Task {
     }
 }
 
-/// A program that has these tasks, which cargo builds first.
+/// Returns a program that has these tasks; cargo builds it first.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     let built = build("build --profile quick --package xtask --features xtask/driver")?;
     Ok(built.program("xtask")?.to_owned())

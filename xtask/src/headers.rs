@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
     let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
-    // Large, and the same in each row: not for a sample.
+    // Not fetched for a sample: `nccl.h` is large, and the same in each row.
     let nccl = fetch::nccl(&root, args.only.is_empty());
     if let Err(why) = &nccl {
         notes.push(format!("nccl.h was not compared: {why:#}"));
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
         let kinds = if args.brief { "--test *" } else { "" };
         let include = fetch::include(&root, release);
-        // The oldest beside the oldest.
+        // The oldest `nccl.h` is compared with the oldest `cuda.h`, the newest with the others.
         let nccl = nccl.as_ref().ok().map(|all| &*all[usize::from(release.name != FLOOR.name)]);
         match include.and_then(|include| row::examine(&root, &include, kinds, nccl)) {
             Ok((cells, problems)) => {

@@ -36,7 +36,7 @@ mod test_gpu;
 mod workspace;
 mod xml;
 
-/// How a task ended, with its exit code.
+/// The outcome of a task, with its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Passed = 0,
@@ -47,12 +47,12 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// Of a task that ran.
+    /// The outcome of a task that ran.
     fn of(found_no_error: bool) -> Self {
         if found_no_error { Self::Passed } else { Self::Failed }
     }
 
-    /// Of a task that another process ran.
+    /// The outcome of a task that another process ran.
     fn of_exit(code: Option<i32>) -> Self {
         match code {
             Some(0) => Self::Passed,
@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// The request cannot be met here: an error that ends a task as [`Outcome::CouldNotRun`].
+/// The error of a request that cannot be met here; ends a task as [`Outcome::CouldNotRun`].
 #[derive(Debug)]
 struct Refusal(String);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// An error that says why the request cannot be met here.
+/// Returns an error with the reason why the request cannot be met here.
 fn refuse(reason: impl Into<String>) -> anyhow::Error {
     Refusal(reason.into()).into()
 }
@@ -124,7 +124,7 @@ impl Task {
     }
 }
 
-/// Whether an option that lists names asks for this one: without any, it asks for all.
+/// Whether an option that lists names asks for this one. Without names, it asks for all.
 fn asks_for(names: &[String], name: &str) -> bool {
     names.is_empty() || names.iter().any(|it| it == name)
 }
@@ -138,7 +138,7 @@ fn run_task(words: &[&str]) -> anyhow::Result<Outcome> {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Some(task) => task.run(),
-        // Without a task, the list of tasks is printed.
+        // Without a task, prints the list of tasks.
         None => Cli::command().print_help().map(|()| Outcome::Passed).map_err(Into::into),
     };
     let outcome = outcome.unwrap_or_else(|error| {

@@ -1,5 +1,4 @@
-//! Breaks `cuda-core` in the ways in which a naive design would be wrong, and requires that the
-//! tests notice.
+//! Breaks `cuda-core` with the errors of naive designs, and requires that the tests notice.
 
 mod mutation;
 
@@ -19,7 +18,7 @@ use crate::target::Target;
 use crate::{Outcome, Refusal, asks_for, workspace};
 use mutation::Mutation;
 
-/// Seconds after which a test that hangs is ended: some mutants deadlock.
+/// Seconds after which a hanging test is ended: some mutants deadlock.
 const WATCHDOG: &str = "6";
 
 /// Breaks cuda-core on purpose, one way at a time, and requires that the named tests fail.
@@ -86,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::of(caught == all))
 }
 
-/// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
-/// file must be adapted to these.
+/// Returns complaints about the file: mutations that can no longer be applied, and tests of mutations that
+/// are not among `tests`.
 pub(crate) fn complaints(root: &Path, tests: &HashSet<&str>) -> Result<Vec<String>> {
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
@@ -101,7 +100,7 @@ pub(crate) fn complaints(root: &Path, tests: &HashSet<&str>) -> Result<Vec<Strin
     Ok(complaints.into_iter().map(place).collect())
 }
 
-/// For each mutation that no longer fits the source, why it does not.
+/// Returns, for each mutation that no longer fits the source, the reason.
 fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
     let errors = mutations.iter().filter_map(|mutation| mutation.mutants(root).err());
     errors.map(|error| format!("{error:#}")).collect()
@@ -116,9 +115,8 @@ fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> Result<Vec<Mutati
     Ok(mutations)
 }
 
-/// Builds the suites that contain the mutations' tests, in `tree`, a copy of the workspace: the tests of the
-/// library on the simulated driver, and, if `gpu`, those for real GPUs. The target directory is the same for
-/// every mutant.
+/// Builds the suites that contain the mutations' tests in `tree`, a copy of the workspace: the library's
+/// tests on the simulated driver, and, if `gpu`, those for real GPUs. All mutants share one target directory.
 fn build(tree: &Path, gpu: bool) -> Result<Vec<Program>> {
     // Mutants are not debugged.
     let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
@@ -132,10 +130,10 @@ fn build(tree: &Path, gpu: bool) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The suite for real GPUs; its tests' names end in what they need.
+/// The suite for real GPUs; its tests' names end in their requirements.
 const GPU: &str = "cuda-tests::gpu";
 
-/// Runs all tests; if they pass, returns those that only the suite for real GPUs has.
+/// Runs all tests without a mutation. If they pass, returns those that only the suite for real GPUs has.
 fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> Result<Option<HashSet<String>>> {
     let programs = build(tree, true).context("the unmutated workspace")?;
     let names = mutations.iter().flat_map(|mutation| &mutation.tests);
@@ -148,7 +146,7 @@ fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> Result<Option<HashSet<
     Ok(failed.is_empty().then_some(of_gpu))
 }
 
-/// The tests that did not notice a mutation, unless it does not compile.
+/// Returns the tests that did not notice a mutation; [`None`] if it does not compile.
 fn try_mutation(tree: &Path, mutation: &Mutation, gpu: bool) -> Result<Option<Vec<String>>> {
     let mut originals = Vec::new();
     for (file, mutant) in mutation.mutants(tree)? {
@@ -168,8 +166,8 @@ fn try_mutation(tree: &Path, mutation: &Mutation, gpu: bool) -> Result<Option<Ve
     Ok(green)
 }
 
-/// Runs tests one after the other, each in the first program that has it; a test that none has is an
-/// error. Returns also those that only the suite for real GPUs has.
+/// Runs tests one after another, each in the first program that has it; returns an error if none has it. Also
+/// returns the tests that only the suite for real GPUs has.
 fn run_tests(
     programs: &[Program],
     mut left: BTreeSet<&str>,

@@ -1,8 +1,8 @@
-//! Checks every way in which the crates are consumed.
+//! Checks all ways in which the crates are consumed.
 //!
-//! Each row builds its own consumers outside of the workspace, in an environment with only the
-//! parts of CUDA that the row adds, and checks the result: which bindings, from which header, how
-//! many crates, and that a program moves bytes through the simulated driver.
+//! Each row builds consumers of its own outside of the workspace, in an environment that has only the parts
+//! of CUDA that the row adds. It checks which bindings were used, from which header, the number of crates,
+//! and that a program moves bytes through the simulated driver.
 
 use std::path::PathBuf;
 
@@ -63,12 +63,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(checks::outcome(&finished, false))
 }
 
-/// The rows that run unless others are asked for.
+/// The rows that run by default.
 pub(crate) fn usual_rows() -> Vec<&'static str> {
     chosen(&[], false).iter().map(|row| row.name).collect()
 }
 
-/// The rows named, or all; peers only on request.
+/// Returns the named rows, or all; peers only on request.
 fn chosen(only: &[String], peers: bool) -> Vec<&'static Row> {
     let wanted = |row: &&Row| match only {
         [] => peers || !row.name.starts_with("peer-"),

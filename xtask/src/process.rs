@@ -14,22 +14,23 @@ use fs_err as fs;
 
 use crate::refuse;
 
-/// How many lines of a failed program's error output an error quotes.
+/// The number of lines of a failed program's error output that an error quotes.
 const QUOTED_LINES: usize = 30;
 
-/// A program and its arguments, separated by spaces. It reads no input.
+/// Returns a command for a program and its arguments, separated by spaces. It reads no input.
 pub(crate) fn command(words: &str) -> Command {
     let (program, arguments) = words.split_once(' ').unwrap_or((words, ""));
     with_arguments(program.into(), arguments)
 }
 
-/// The cargo that runs this task, or the one on `PATH`, with arguments separated by spaces.
+/// Returns a command for the cargo that runs this task, or the one on `PATH`; `arguments` are separated by
+/// spaces.
 pub(crate) fn cargo(arguments: &str) -> Command {
     with_arguments(or_named_by("CARGO", "cargo"), arguments)
 }
 
-/// The cargo of another toolchain. Not `$CARGO`, which is this toolchain's own and does not accept
-/// `+nightly`.
+/// Returns a command for the cargo of another toolchain. Does not use `$CARGO`, which is this toolchain's own
+/// and does not accept `+nightly`.
 pub(crate) fn cargo_of(toolchain: &str, arguments: &str) -> Command {
     let mut command = command(&format!("cargo +{toolchain} {arguments}"));
     for variable in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
@@ -38,13 +39,14 @@ pub(crate) fn cargo_of(toolchain: &str, arguments: &str) -> Command {
     command
 }
 
-/// The Python that `PYTHON` names, or the system's, with arguments separated by spaces.
+/// Returns a command for the Python that `PYTHON` names, or the system's; `arguments` are separated by
+/// spaces.
 pub(crate) fn python(arguments: &str) -> Command {
     let usual = if cfg!(windows) { "python" } else { "python3" };
     with_arguments(or_named_by("PYTHON", usual), arguments)
 }
 
-/// The program that a variable names, or the usual one.
+/// Returns the program that a variable names, or the usual one.
 pub(crate) fn or_named_by(variable: &str, usual: &str) -> OsString {
     env::var_os(variable).unwrap_or_else(|| usual.into())
 }
@@ -55,18 +57,18 @@ fn with_arguments(program: OsString, arguments: &str) -> Command {
     command
 }
 
-/// The path of this program: on Linux one that names it even after a build has replaced the file.
+/// Returns the path of this program; on Linux, one that stays valid even after a build has replaced the file.
 pub(crate) fn own_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_owned()) } else { env::current_exe() }
 }
 
-/// Whether the command can be started and succeeds; its output is dropped.
+/// Whether the command can be started and succeeds. Drops its output.
 pub(crate) fn succeeds(mut command: Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A refusal that says what to do, unless the command succeeds.
+/// Returns a refusal with `help` unless the command succeeds.
 pub(crate) fn require(command: Command, help: impl Into<String>) -> Result<()> {
     if succeeds(command) { Ok(()) } else { Err(refuse(help)) }
 }
@@ -94,9 +96,9 @@ fn not_started(command: &Command) -> String {
     format!("{program} could not be started")
 }
 
-/// Runs a command, passes each line of its output on as it comes, and ends it if it takes longer than
-/// `patience`. The error has the last line of its error output; it is a [`Refusal`](crate::Refusal) where
-/// the exit code is that of one.
+/// Runs a command and passes each line of its output on at once. Ends the command if it takes longer than
+/// `patience`. If it fails, the error is the last line of its error output, and is a
+/// [`Refusal`](crate::Refusal) if the exit code is that of one.
 #[cfg(feature = "driver")]
 pub(crate) fn ask(command: Command, patience: Duration, take: impl FnMut(&str)) -> Result<()> {
     let last = |errors: &mut dyn Iterator<Item = String>| {
@@ -111,8 +113,9 @@ pub(crate) fn ask(command: Command, patience: Duration, take: impl FnMut(&str)) 
     }
 }
 
-/// Runs a command, and passes each line of its output on as it comes. Returns its status and what `read`
-/// makes of the lines of its error output. It is an error if it took longer than `patience`, and was ended.
+/// Runs a command and passes each line of its output on at once. Returns its status and the result of `read`
+/// for the lines of its error output. Ends the command and returns an error if it takes longer than
+/// `patience`.
 pub(crate) fn follow<E: Default + Send + 'static>(
     mut command: Command,
     patience: Duration,
@@ -143,24 +146,24 @@ pub(crate) fn follow<E: Default + Send + 'static>(
     Ok((status, errors.join().unwrap_or_default()))
 }
 
-/// The lines of an output, of which not all is text.
+/// The lines of an output, parts of which may not be text.
 fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
     let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
     lines.map(|line| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
-/// A file for what another program writes, removed with this.
+/// A file for the output of another program; removed when this is dropped.
 pub(crate) struct Record(pub(crate) PathBuf);
 
 impl Record {
     pub(crate) fn new(name: &str) -> Self {
         let path = env::temp_dir().join(format!("cuda-{name}-{}", process::id()));
-        // A run with the same number that was ended may have left one.
+        // An interrupted run with the same process id may have left one.
         let _ = fs::remove_file(&path);
         Self(path)
     }
 
-    /// The text, which is empty if the program has written none.
+    /// Returns the text; empty if the program has written none.
     pub(crate) fn read(&self) -> String {
         fs::read_to_string(&self.0).unwrap_or_default()
     }
@@ -173,10 +176,10 @@ impl Drop for Record {
     }
 }
 
-/// The patience for a program that may take any time: as good as without an end.
+/// The patience for a program that may take any time: practically unlimited.
 pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// The end of an output, which has the error.
+/// Returns the end of an output, which contains the error.
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")

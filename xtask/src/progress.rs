@@ -5,27 +5,27 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often many short steps have a line where there is no terminal.
+/// The interval between lines for many short steps without a terminal.
 const BETWEEN_LINES: Duration = Duration::from_secs(30);
 
 /// The progress of a task, on standard error: a bar on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Where there is no terminal, a step has a line if so much time has passed since the last line.
+    /// Without a terminal, a step prints a line if this much time has passed since the last line.
     between_lines: Duration,
     last_line: Cell<Instant>,
 }
 
 impl Progress {
-    /// Elsewhere than on a terminal it is one line per step.
+    /// Creates a display with a line per step if there is no terminal.
     pub(crate) fn new(steps: usize) -> Self {
         Self { between_lines: Duration::ZERO, ..Self::bar(steps) }
     }
 
-    /// For many short steps. Elsewhere than on a terminal it is a line twice a minute.
+    /// Creates a display for many short steps; prints a line twice a minute if there is no terminal.
     pub(crate) fn bar(steps: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-        // Hidden by itself where there is no terminal.
+        // The bar hides itself if there is no terminal.
         let bar = ProgressBar::new(steps as u64)
             .with_style(style.unwrap_or(ProgressStyle::default_bar()));
         Self { bar, between_lines: BETWEEN_LINES, last_line: Cell::new(Instant::now()) }

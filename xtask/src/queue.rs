@@ -1,16 +1,16 @@
-//! Runs work on several threads, each of which takes the next remaining item.
+//! Runs work on several threads; each takes the next remaining item.
 
 use std::iter;
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// How many threads can run at once.
+/// The number of threads that can run at once.
 pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Runs `work` on each item, on that many threads. The results are in the order of the items.
+/// Runs `work` on each item, on `workers` threads. The results are in the order of the items.
 ///
 /// # Panics
 /// If `work` panics.
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn results_are_in_order_whichever_thread_was_first() {
-        // Both threads must run at once, or this does not end.
+        // Both threads must run at once, or the test would not end.
         let both = Barrier::new(2);
         let doubled = each(2, vec![1, 2, 3, 4], |number| {
             both.wait();

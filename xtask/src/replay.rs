@@ -23,7 +23,7 @@ use report::{Report, Row};
 use snapshot::{Segment, Snapshot};
 use subject::{Meter, Subject};
 
-/// The most that a caching pool may reserve, relative to the figure in the log.
+/// The most that a caching pool may reserve, as a multiple of the log's figure.
 const GOAL: f64 = 1.05;
 
 /// Runs a log of allocations against each allocator and compares them.
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let text = fs::read_to_string(&args.log)?;
     let name = args.log.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // A log begins differently.
+    // A log never begins with a brace.
     if text.starts_with('{') {
         return draw_snapshot(args, &text, &name);
     }
@@ -108,22 +108,22 @@ fn draw_snapshot(args: &Args, text: &str, name: &str) -> anyhow::Result<Outcome>
     Ok(Outcome::Passed)
 }
 
-/// Makes this process use the real driver if it shows a device, otherwise the simulated one, with a session
-/// that counts its calls. Also returns a description.
+/// Selects the real driver if it shows a device, else the simulated one, with a session that counts its
+/// calls. Also returns a description.
 fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
     let last = log.streams.iter().map(|stream| stream.device).max();
     let (target, why) = Target::real_or_simulated(args.sim, last.unwrap_or(0).min(63) + 1)?;
     let Target::Simulated { devices, .. } = target else {
         return Ok((target.to_string(), None));
     };
-    // Queued frees would count as reserved.
+    // Eager mode, since queued frees would count as reserved.
     let config = cuda_sim::Config::default().devices(devices);
     target::install(config.mode(cuda_sim::Mode::Eager))?;
     let driver = format!("simulated driver ({why}): its times mean nothing");
     Ok((driver, Some(cuda_sim::Session::begin())))
 }
 
-/// An allocator is measured for this long, or this often.
+/// An allocator is measured for this time, or for this number of passes.
 const ENOUGH: Duration = Duration::from_millis(500);
 const PASSES: usize = 30;
 

@@ -1,4 +1,4 @@
-//! Runs libtest programs one by one, and knows the result of every test in them.
+//! Runs libtest programs one by one, and collects the result of every test in them.
 
 pub(crate) mod case;
 pub(crate) mod junit;
@@ -29,12 +29,12 @@ pub(crate) enum Verdict {
 pub(crate) struct Finished {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// Since the end of the previous test: the test's own time if tests run one after the other.
+    /// The time since the end of the previous test: the test's own time if tests run one after another.
     pub(crate) time: Duration,
 }
 
 impl Finished {
-    /// A test that has failed for this reason, without having ended itself.
+    /// Returns a test that has failed for this reason without reporting a verdict.
     pub(crate) fn lost(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), verdict: Verdict::Failed(reason.into()), time: Duration::ZERO }
     }
@@ -44,7 +44,7 @@ impl Finished {
     }
 }
 
-/// The times of the slowest tests: those to shrink if a run takes too long.
+/// Formats the times of the slowest tests, the candidates to shrink if a run takes too long.
 pub(crate) fn slowest(mut times: Vec<(Duration, String)>, named: usize) -> String {
     times.sort_unstable();
     let all: Duration = times.iter().map(|(time, _)| *time).sum();

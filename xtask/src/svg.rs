@@ -4,8 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use crate::xml::escape;
 
-/// Light, or dark if the reader's page is; it paints its own background, so it is legible on
-/// either.
+/// The style sheet: light, or dark if the reader's page is. The picture paints its own background, so it is
+/// legible on either.
 pub(crate) const STYLE: &str = include_str!("svg/style.css");
 
 /// A part of a picture.
@@ -13,23 +13,23 @@ pub(crate) const STYLE: &str = include_str!("svg/style.css");
 pub(crate) struct Svg(String);
 
 impl Svg {
-    /// An element without content: its name and attributes.
+    /// Adds an element without content, given by its name and attributes.
     pub(crate) fn shape(&mut self, element: impl Display) {
         self.push(format_args!("<{element}/>"));
     }
 
-    /// A text with its baseline at `y`.
+    /// Adds a text with its baseline at `y`.
     pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, content: &str) {
         self.text_with(x, y, format_args!(r#"class="{class}""#), content);
     }
 
-    /// A text with other attributes.
+    /// Adds a text with other attributes.
     pub(crate) fn text_with(&mut self, x: f64, y: f64, attributes: impl Display, content: &str) {
         let content = escape(content);
         self.push(format_args!(r#"<text {attributes} x="{x:.1}" y="{y:.1}">{content}</text>"#));
     }
 
-    /// A part with a tooltip.
+    /// Adds a part with a tooltip.
     pub(crate) fn group(&mut self, tooltip: &str, draw: impl FnOnce(&mut Self)) {
         self.push(format_args!("<g><title>{}</title>", escape(tooltip)));
         draw(self);
@@ -41,7 +41,7 @@ impl Svg {
         self.0 += &other.0;
     }
 
-    /// The whole picture.
+    /// Returns the whole picture.
     pub(crate) fn page(self, width: f64, height: f64, title: &str) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \

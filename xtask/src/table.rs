@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Rows under headings; the first column is left-aligned, the others are right-aligned.
+/// Rows under headings. The first column is left-aligned, the others are right-aligned.
 pub(crate) struct Table {
-    /// The headings are the first.
+    /// The first row has the headings.
     rows: Vec<Vec<String>>,
     left: Vec<usize>,
-    /// Each with the number of the row that it precedes.
+    /// The titles, each with the index of the row that it precedes.
     titles: Vec<(usize, String)>,
 }
 
@@ -23,7 +23,7 @@ impl Table {
     }
 }
 
-/// What the tables of the bench have beside rows.
+/// Features that only the tables of the bench use.
 #[cfg(feature = "driver")]
 impl Table {
     /// Left-aligns these columns, and right-aligns all others.
@@ -32,8 +32,8 @@ impl Table {
         self
     }
 
-    /// A line above the next row, after an empty one, unless the row before is under the same title;
-    /// not in Markdown.
+    /// Adds a title above the next row, after an empty line, unless the last title is the same. Markdown
+    /// shows no titles.
     pub(crate) fn title(&mut self, text: &str) {
         if self.titles.last().is_none_or(|(_, last)| last != text) {
             self.titles.push((self.rows.len(), text.to_owned()));

@@ -24,14 +24,14 @@ pub(crate) use machine::{install, print_machine};
 pub(crate) enum Target {
     /// GPUs of the driver that `cuda-sys` loads, and the libraries beside it.
     Real(Gpus, Box<Libraries>),
-    /// The simulated driver, and why there is no NVRTC beside it, if so.
+    /// The simulated driver, and the reason why there is no NVRTC beside it, if it is absent.
     Simulated { devices: u32, without_nvrtc: Option<String> },
 }
 
-/// What a process of its own prints of a machine.
+/// The description of a machine, which a process of its own prints.
 #[derive(Debug, Serialize, Deserialize)]
 struct Machine {
-    /// Or why there is no GPU.
+    /// The GPUs, or the reason why there are none.
     gpus: Result<Gpus, String>,
     libraries: Box<Libraries>,
 }
@@ -39,13 +39,13 @@ struct Machine {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Gpus {
     pub(crate) devices: u32,
-    /// CUDA version of the driver.
+    /// The CUDA version of the driver.
     pub(crate) driver: (u32, u32),
     pub(crate) names: Vec<String>,
 }
 
 impl Machine {
-    /// Asks a program that has the tasks of [`driver`], so that this process can start others without an
+    /// Runs a program that has the tasks of [`driver`], so that this process can start others without an
     /// initialised driver.
     fn ask(program: &Path) -> anyhow::Result<Self> {
         let printed = output(Command::new(program).arg("devices")).context("asking for devices")?;
@@ -54,13 +54,13 @@ impl Machine {
 }
 
 impl Target {
-    /// The simulated driver, with the NVRTC that such a program finds.
+    /// Returns the simulated driver, with the NVRTC that such a program finds.
     pub(crate) fn simulated(program: &Path, devices: u32) -> anyhow::Result<Self> {
         let without_nvrtc = Machine::ask(program)?.libraries.nvrtc.err();
         Ok(Self::Simulated { devices, without_nvrtc })
     }
 
-    /// The simulated driver with that many devices if they are asked for, otherwise the real one.
+    /// Returns the simulated driver with that many devices if they are requested, else the real one.
     pub(crate) fn asked_or_real(simulated: Option<u32>) -> anyhow::Result<Self> {
         let program = driver::program()?;
         if let Some(devices) = simulated {
@@ -77,7 +77,8 @@ impl Target {
         }
     }
 
-    /// The libraries for tests beside the driver; the simulated one has an NCCL of its own.
+    /// The libraries that tests need besides the real driver; [`None`] for the simulated one, which has an
+    /// NCCL of its own.
     pub(crate) fn libraries(&self) -> Option<&Libraries> {
         match self {
             Self::Real(_, libraries) => Some(libraries),
@@ -85,14 +86,14 @@ impl Target {
         }
     }
 
-    /// Why a test with this tag cannot run here, if so.
+    /// Returns the reason why a test with this tag cannot run here, if it cannot.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
         let (gpus, libraries) = match self {
             Self::Real(gpus, libraries) => (gpus, libraries),
             Self::Simulated { without_nvrtc, .. } if tag == Tag::Nvrtc => {
                 return without_nvrtc.clone();
             }
-            // The simulated driver has all others.
+            // The simulated driver has everything else.
             Self::Simulated { .. } => return None,
         };
         let Libraries { runtime, nvrtc, device_runtime, nccl } = &**libraries;
@@ -110,12 +111,12 @@ impl Target {
     }
 }
 
-/// The value of `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
+/// Returns the value of `CUDA_VISIBLE_DEVICES` for the first `devices` of the devices that this process sees.
 pub(crate) fn visible(devices: u32) -> String {
     first(env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), devices)
 }
 
-/// The first entries of a list, or the first ordinals if there is none.
+/// Returns the first entries of a list, or the first ordinals if there is no list.
 fn first(list: Option<&str>, devices: u32) -> String {
     let ordinals: Vec<String> = (0..devices).map(|ordinal| ordinal.to_string()).collect();
     let list = list.map_or_else(|| ordinals.join(","), str::to_owned);

@@ -20,22 +20,22 @@ use crate::target::Target;
 use crate::{Outcome, queue};
 pub(crate) use depth::Depth;
 
-/// Devices of the simulated driver by default.
+/// The default number of devices of the simulated driver.
 const DEVICES: u32 = 4;
 
 /// The suite that runs first.
 const LONGEST: &str = "cuda-tests::sim";
 
-/// Builds all tests. Every task that needs one of them builds them all, since the features of a
-/// package depend on the packages built with it: another selection would compile most of them
-/// again.
+/// Builds all tests. Every task that needs one of them builds them all, since the features of a package
+/// depend on the packages built with it: another selection would compile most packages again.
 const TESTS: &str = "test --workspace --features xtask/driver --no-run";
 
-/// Builds what runs beside tests: one more library, as long as everything else is selected too.
+/// Builds the programs that run beside tests. Only one more library is compiled, provided that everything
+/// else is selected too.
 const BESIDE: &str = "build --workspace --features xtask/driver --lib --bins --examples --tests";
 
-/// The settings of tests that poison their process: they are about how a process ends, which schedule
-/// and allocator do not affect.
+/// The settings of tests that poison their process: they test how a process ends, which schedule and
+/// allocator do not affect.
 const STICKY: &[Variant] = &[Variant::Lazy, Variant::Eager];
 
 /// Runs the tests that need no GPU, and prints what did not run and why.
@@ -77,12 +77,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for program in &programs {
         passes.extend(settings(program, args.sim).into_iter().map(|pass| (program, pass)));
     }
-    // It takes as long as all others together.
+    // This suite takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
     // A pass runs one test at a time, on the driver that its process shares.
     let run = |(program, pass)| run_pass(program, pass, &target, filter);
     let (rows, others) = thread::scope(|scope| {
-        // They build more than they run, and passes often wait.
+        // These build more than they run, and passes often wait.
         let others = scope.spawn(|| run_others(filter, args.sim));
         let rows = queue::each(queue::processors(), passes, run);
         (rows, others.join().expect("it does not panic"))
@@ -121,7 +121,7 @@ pub(crate) fn run_faults(depth: Depth) -> Result<Outcome> {
     alone(|built, report| faults::run(&built.tests(), "", &target(built, DEVICES)?, depth, report))
 }
 
-/// Builds all tests and prints the report of this part of them.
+/// Builds all tests, runs this part of them, and prints its report.
 fn alone(part: impl FnOnce(&Built, &mut Report) -> Result<()>) -> Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
@@ -130,12 +130,12 @@ fn alone(part: impl FnOnce(&Built, &mut Report) -> Result<()>) -> Result<Outcome
     Ok(report.outcome())
 }
 
-/// The simulated driver, asked for by the program that was built beside the tests.
+/// Returns the simulated driver, as seen by the program that was built with the tests.
 fn target(built: &Built, devices: u32) -> Result<Target> {
     Target::simulated(built.program("xtask")?, devices)
 }
 
-/// The settings with which a program runs, one after the other: only the GPU suites need any.
+/// The settings with which a program runs, one after another; only the GPU suites need any.
 fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
     let variants = match program.suite.as_str() {
         faults::SUITE => Variant::ALL_SIMULATED,
@@ -172,7 +172,7 @@ fn run_pass(
     Ok(row)
 }
 
-/// Every process prints lines around its tests; only the verdicts are shown.
+/// Whether to show a line. Every process prints lines around its tests; only the verdicts are shown.
 fn is_worth_showing(line: &str) -> bool {
     let frame = line.starts_with("running ") || line.starts_with("test result: ok");
     !frame && !line.is_empty()
@@ -190,7 +190,7 @@ fn append(lines: &mut String, line: &str) {
     }
 }
 
-/// Runs what is no test program that cargo has built: doc tests, Python, examples, and the template.
+/// Runs tests that are not test programs built by cargo: doc tests, Python, examples, and the template.
 fn run_others(filter: &str, devices: u32) -> Result<Report> {
     let mut report = Report::default();
     run_doc_tests(filter, &mut report)?;
@@ -209,7 +209,8 @@ fn run_doc_tests(filter: &str, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo, and prints the output of its tests when it has ended, between those of passes.
+/// Runs cargo, and prints the output of its tests when it has ended, so that it does not mix with that of
+/// passes.
 fn follow_as_a_whole(name: &'static str, command: Command) -> Result<Ended> {
     println!("{name} begin");
     let mut lines = format!("\n== {name}\n");

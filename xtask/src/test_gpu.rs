@@ -115,8 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(matrix.outcome())
 }
 
-/// The rows of tests with a name that contains one of `parts`, or all, and whether that of examples is one;
-/// a part that matches none is an error.
+/// Returns the rows of tests with a name that contains one of `parts`, or all rows, and whether the row of
+/// examples is selected. A part that matches no row is an error.
 fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> Result<(Vec<Setting>, bool)> {
     let names: Vec<String> =
         rows.iter().map(Setting::to_string).chain([EXAMPLES.to_owned()]).collect();
@@ -151,7 +151,7 @@ fn suites(args: &Args) -> Result<Vec<Suite>> {
     listed.collect()
 }
 
-/// The file of a suite in a bundle.
+/// Returns the file name of a suite in a bundle.
 pub(crate) fn file_name(suite: &str) -> &str {
     suite.rsplit("::").next().unwrap_or(suite)
 }
@@ -176,7 +176,8 @@ fn run_examples(target: &Target, args: &Args) -> Result<Row> {
     Ok(row)
 }
 
-/// Names and paths of the files of a folder; none if there is no folder, as in older bundles.
+/// Returns the names and paths of the files of a folder; none if the folder does not exist, as in older
+/// bundles.
 fn in_folder(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     if !folder.exists() {
         return Ok(BTreeMap::new());
@@ -206,7 +207,7 @@ fn run_row(setting: &Setting, target: &Target, suites: &[Suite], args: &Args) ->
                 current = format!("{setting} {}", Case::parse(name).title);
                 progress.step(current.clone());
             }
-            // A row may take ten minutes, and its report comes at its end.
+            // Shown at once: a row may take ten minutes, and its report comes at its end.
             if line == "FAILED" || line.ends_with(" ... FAILED") {
                 progress.suspend(|| eprintln!("{current}: FAILED"));
             }
@@ -214,7 +215,7 @@ fn run_row(setting: &Setting, target: &Target, suites: &[Suite], args: &Args) ->
         progress.finish();
         row.add(&program.suite, run?);
     }
-    // A filter may match no test; without one, a row without tests is not a success.
+    // A filter may match no test. Without a filter, a row without tests is not a success.
     if row.tests.is_empty() && args.filter.is_none() {
         row.status = Status::NotRun("no test is for this row".into());
     }

@@ -8,7 +8,7 @@ use fs_err as fs;
 
 use crate::process::{cargo, command, output};
 
-/// The workspace that the current directory is in.
+/// Returns the root of the workspace that contains the current directory.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let manifest = output(&mut cargo("locate-project --workspace --message-format plain"))
         .context("the current directory is not inside the workspace")?;
@@ -16,31 +16,31 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
     Ok(root.context("a manifest lies in a directory")?.to_owned())
 }
 
-/// The directory that cargo builds the workspace in.
+/// Returns the directory in which cargo builds the workspace.
 pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
     let mut cargo = cargo("metadata --no-deps --offline --format-version=1");
     let metadata: serde_json::Value = serde_json::from_str(&output(cargo.current_dir(root))?)?;
     Ok(metadata["target_directory"].as_str().context("cargo names its target")?.into())
 }
 
-/// What git answers, if it succeeds.
+/// Returns the output of a git command, if it succeeds.
 pub(crate) fn git(root: &Path, words: &str) -> Option<String> {
     let answer = output(command(&format!("git {words}")).current_dir(root)).ok()?;
     Some(answer.trim().to_owned())
 }
 
-/// Files below `root` that are in the repository or could be added to it.
+/// Returns the files below `root` that are in the repository or could be added to it.
 pub(crate) fn files(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut git = command("git ls-files -z --cached --others --exclude-standard");
     let names = output(git.current_dir(root))?;
-    // A file that was deleted may still be in git's index.
+    // A deleted file may still be in git's index.
     let names = names.split_terminator('\0').map(str::to_owned);
     Ok(names.filter(|name| root.join(name).is_file()).collect())
 }
 
-/// Makes the files in `copy` those of the repository in `root`. Files that are equal keep their times, so
-/// that cargo rebuilds only what has changed; others are removed: cargo would compile a moved file in
-/// both places.
+/// Makes the files in `copy` equal those of the repository in `root`. Equal files keep their times, so that
+/// cargo rebuilds only what has changed. Removes other files, since cargo would compile a moved file in both
+/// places.
 pub(crate) fn mirror(root: &Path, copy: &Path) -> anyhow::Result<()> {
     let mut kept = BTreeSet::new();
     for name in files(root)? {
@@ -70,7 +70,7 @@ fn prune(directory: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file, in a directory that is created if it is absent.
+/// Writes a file; creates its directory if that is absent.
 pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     file.parent().map(fs::create_dir_all).transpose()?;
     Ok(fs::write(file, content)?)
@@ -83,7 +83,7 @@ pub(crate) fn replace(file: &Path, text: &str, by: &str) -> anyhow::Result<()> {
     Ok(fs::write(file, old.replace(text, by))?)
 }
 
-/// An empty directory at this path.
+/// Creates an empty directory at this path.
 pub(crate) fn empty(directory: &Path) -> anyhow::Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory)?;

@@ -1,11 +1,11 @@
 //! Text in XML.
 
-/// The text for an element or an attribute. XML cannot represent most control characters, so they are
+/// Escapes text for an element or an attribute. XML cannot represent most control characters, so they are
 /// replaced.
 pub(crate) fn escape(text: &str) -> String {
     let is_lost = |c: char| c.is_control() && !['\n', '\t'].contains(&c);
     let text = text.replace(is_lost, "\u{FFFD}");
-    // `&` comes first: the others put it in.
+    // `&` is replaced first, since the other replacements contain it.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;")
 }

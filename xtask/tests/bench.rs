@@ -1,4 +1,4 @@
-//! `cargo xtask bench` as its user runs it: on the simulated driver, and on files of earlier runs.
+//! Runs `cargo xtask bench` as users do: on the simulated driver, and on files of earlier runs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::{env, fs, process};
 
 use serde_json::{Value, json};
 
-/// The files of one test, removed with this.
+/// The files of a test; removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,8 +41,7 @@ fn ends(words: &[&str], code: i32) -> String {
     printed + &said
 }
 
-/// The file of an earlier run in which an upload took this many nanoseconds, beside 1000 of the raw
-/// calls.
+/// Returns the file of an earlier run in which an upload took this many nanoseconds, and the raw calls 1000.
 fn results(ours: f64) -> Value {
     json!({
         "format": 1,
@@ -75,7 +74,7 @@ fn every_operation_works_on_the_simulated_driver() {
     let report = written(&json);
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() > 20, "{said}");
-    // The simulated NCCL has the ranks of one process.
+    // The simulated NCCL supports only the ranks of one process.
     let here = |row: &&Value| !row["name"].as_str().unwrap().ends_with("2 processes");
     assert_eq!(rows.iter().filter(here).count(), rows.len() - 1, "{said}");
     for row in rows.iter().filter(here) {

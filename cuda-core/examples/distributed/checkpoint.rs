@@ -1,4 +1,4 @@
-//! Weights in a file, which is replaced as a whole.
+//! Weights in a file that is replaced as a whole.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,13 +7,13 @@ use std::path::Path;
 use crate::meet::write_whole;
 use crate::shared::Result;
 
-/// What the first bytes of a checkpoint are.
+/// The first bytes of a checkpoint.
 const MAGIC: [u8; 8] = *b"cudareg1";
 
-/// How far the training has come.
+/// The progress of the training.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Checkpoint {
-    /// Steps that are done.
+    /// The number of completed steps.
     pub(crate) step: u32,
     pub(crate) weights: Vec<f32>,
 }
@@ -27,7 +27,7 @@ impl Checkpoint {
         write_whole(path, &bytes)
     }
 
-    /// Reads one with `dim` weights; [`None`] if there is no file.
+    /// Reads a checkpoint with `dim` weights; returns [`None`] if there is no file.
     pub(crate) fn read(path: &Path, dim: usize) -> Result<Option<Self>> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -51,7 +51,7 @@ impl Checkpoint {
     }
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash.
 fn sum(bytes: &[u8]) -> u64 {
     let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)

@@ -1,5 +1,5 @@
-//! Training on the GPUs of many machines, one process for each, with NCCL between them; it survives the
-//! loss of ranks. `--help` says how to start it, docs/cluster.md how on a cluster.
+//! Training on the GPUs of many machines, one process for each, with NCCL between them; the job survives the
+//! loss of ranks. `--help` describes how to start it, docs/cluster.md how to do so on a cluster.
 
 mod checkpoint;
 mod meet;
@@ -29,10 +29,10 @@ use crate::shared::Result;
 use crate::tcp::Tcp;
 use crate::training::{Ended, Setup, Trained, Training};
 
-/// How often the same ranks try.
+/// How many times the same ranks try.
 const TRIES: usize = 3;
 
-/// The exit code of a rank without which the others went on.
+/// The exit code of a rank that the others have left out.
 const LEFT_OUT: u8 = 3;
 
 const JOIN: Duration = Duration::from_secs(300);
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     ExitCode::from(end(run()))
 }
 
-/// The exit code, after printing the error.
+/// Prints the error, if any, and returns the exit code.
 fn end(result: Result<u8>) -> u8 {
     let error = match result {
         Ok(code) => return code,
@@ -68,8 +68,8 @@ fn run() -> Result<u8> {
     }
 }
 
-/// Runs ranks of this machine, which meet in a folder that is removed afterwards, unless the options name a
-/// place.
+/// Starts ranks on this machine. Unless the options name a place to meet, the ranks meet in a folder that is
+/// removed afterwards.
 fn in_folder(options: &Options, start: impl FnOnce(Option<&Path>) -> Result<u8>) -> Result<u8> {
     if options.dir.is_some() || options.tcp.is_some() {
         return start(None);
@@ -81,12 +81,12 @@ fn in_folder(options: &Options, start: impl FnOnce(Option<&Path>) -> Result<u8>)
     result
 }
 
-/// A job of its own, also if ranks of others meet in the same place.
+/// Returns a job name of this process's own, for a place where ranks of other jobs may also meet.
 fn own_job() -> String {
     format!("own-{}", process::id())
 }
 
-/// Starts this program once for each rank. A rank that was killed counts as lost, not as failed.
+/// Starts this program once for each rank. A killed rank counts as lost, not as failed.
 fn spawn(count: usize, dir: Option<&Path>) -> Result<u8> {
     let mut words: Vec<OsString> = env::args_os().skip(1).collect();
     if let Some(at) = words.iter().position(|word| word == "--spawn") {
@@ -142,7 +142,7 @@ fn threads(count: usize, options: &Options, dir: Option<&Path>) -> u8 {
 struct Rank<'a> {
     place: Place,
     options: &'a Options,
-    /// Of a process that has other ranks too.
+    /// Whether the process has other ranks too.
     is_thread: bool,
 }
 
@@ -165,7 +165,7 @@ impl Rank<'_> {
             limit: self.limit(),
             lost_at: options.kill.filter(|(killed, _)| *killed == rank).map(|(_, step)| step),
         };
-        // The others wait for this rank where they meet.
+        // Runs before the first meeting, at which the others wait for this rank.
         let alone =
             (options.compare && rank == 0).then(|| self.alone(&context, &setup)).transpose()?;
         let mut expected: Vec<usize> = (0..size).collect();
@@ -205,7 +205,8 @@ impl Rank<'_> {
         unreachable!("ranks are lost or give up")
     }
 
-    /// The device of this rank: the only one that it sees, or that of its number on this machine.
+    /// Selects the device of this rank: the only visible one, or the one with the rank's number on this
+    /// machine.
     fn device(&self) -> Result<cuda_core::Device> {
         let Place { rank, size, local_rank, .. } = self.place;
         let devices = shared::devices()?;
@@ -229,7 +230,7 @@ impl Rank<'_> {
         Ok(devices[number])
     }
 
-    /// Where the ranks meet, if there are several.
+    /// Returns the place where the ranks meet, if there are several.
     fn meeting(&self) -> Result<Option<Meeting>> {
         let Place { rank, size, one_machine, ref job, source, .. } = self.place;
         let tcp = |address: String| Some(Meeting::Tcp(Tcp::new(address, job.clone(), rank)));
@@ -264,7 +265,7 @@ impl Rank<'_> {
         }
     }
 
-    /// The joining of many ranks takes longer than their work may.
+    /// The time limit for joining; many ranks take longer to join than their work may take.
     fn join(&self) -> Duration {
         self.options.join.unwrap_or(JOIN)
     }
@@ -273,8 +274,8 @@ impl Rank<'_> {
         self.options.limit.unwrap_or(LIMIT)
     }
 
-    /// In the first attempt all ranks must come. Later, the last one to see that a rank is lost sees it a limit
-    /// after the first.
+    /// Meets the other ranks. All ranks must come to the first attempt. Later, the last rank to notice a loss
+    /// notices it one limit after the first.
     fn meet(
         &self,
         meeting: &mut Option<Meeting>,
@@ -304,18 +305,18 @@ impl Rank<'_> {
         let ended = training.run();
         match &ended {
             Ok(Ended::Trained(_)) => communicator.finalize()?,
-            // As if the process had been killed: nothing is ended.
+            // Like a killed process, the rank ends nothing.
             Ok(Ended::Lost) => {
                 mem::forget(training);
                 mem::forget(communicator);
             }
-            // Ends the work that waits for a lost rank, so that its memory can be freed.
+            // Aborts the work that waits for a lost rank, so that its memory can be freed.
             Err(_) => communicator.abort()?,
         }
         ended
     }
 
-    /// What this rank does without the others.
+    /// Trains with this rank alone, and returns its throughput.
     fn alone(&self, context: &Context, setup: &Setup<'_>) -> Result<f64> {
         let setup = Setup { checkpoint: None, lost_at: None, ..setup.clone() };
         let plan = Plan { members: vec![self.place.rank], id: UniqueId::new()?.to_bytes() };
@@ -328,11 +329,11 @@ impl Rank<'_> {
         }
     }
 
-    /// Ends as a rank that was lost.
+    /// Ends this rank as if it were lost.
     fn lost(&self) -> Result<u8> {
         eprintln!("rank {}: kills itself", self.place.rank);
         if !self.is_thread {
-            // The shell's parent is this process.
+            // `$PPID` of the shell is this process.
             Command::new("sh").args(["-c", "kill -9 $PPID"]).status()?;
             process::abort();
         }
@@ -340,14 +341,15 @@ impl Rank<'_> {
     }
 }
 
-/// The port that MASTER_ADDR and MASTER_PORT name; the next one if torchrun itself listens at that one.
+/// Returns the address that MASTER_ADDR and MASTER_PORT name; with the next port if torchrun itself listens
+/// at that one.
 fn master() -> Option<String> {
     let (host, port) = (env::var("MASTER_ADDR").ok()?, env::var("MASTER_PORT").ok()?);
     let taken = env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|it| it == "True");
     Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(taken.into())?))
 }
 
-/// Whether the error is that of an operation with other ranks.
+/// Whether the error is one of an operation with other ranks.
 fn means_loss(error: &(dyn std::error::Error + 'static)) -> bool {
     use NcclError::{Aborted, Failed, TimedOut};
     let Some(Error::Nccl(why)) = error.downcast_ref() else { return false };

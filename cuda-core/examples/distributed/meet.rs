@@ -1,8 +1,8 @@
-//! How the ranks of a job meet: they agree which ranks take part, and all get the value that one of
-//! them made.
+//! How the ranks of a job meet: they agree on the ranks that take part, and all get the id that one of them
+//! made.
 //!
-//! They meet once for each attempt. In the first, all ranks must come; later, those that come within the
-//! limit go on without the others. A rank that comes too late is left out, and ends.
+//! They meet once for each attempt. All ranks must come to the first meeting; later, those that come within
+//! the limit continue without the others. A rank that comes too late is left out and ends.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -13,31 +13,31 @@ use std::{fs, process, thread};
 use crate::shared::Result;
 use crate::tcp::Tcp;
 
-/// The bytes that the ranks of a communicator find each other by.
+/// The bytes by which the ranks of a communicator find each other.
 pub(crate) type Id = [u8; 128];
 
-/// How often a rank looks for the others.
+/// The interval at which a rank looks for the others.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the ranks of an attempt have agreed on.
+/// The agreement of the ranks of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// Those that take part, by their first rank, in the order of their new ranks.
+    /// The ranks that take part, by their original numbers, in the order of their new ranks.
     pub(crate) members: Vec<usize>,
     pub(crate) id: Id,
 }
 
-/// A meeting of one attempt.
+/// The parameters of an attempt's meeting.
 pub(crate) struct Call<'a> {
     pub(crate) attempt: usize,
-    /// Those that may come.
+    /// The ranks that may come.
     pub(crate) expected: &'a [usize],
-    /// Whether it fails if one of them does not.
+    /// Whether the meeting fails if one of them does not come.
     pub(crate) all: bool,
     pub(crate) within: Duration,
 }
 
-/// The others have gone on without this rank.
+/// The error of a rank without which the others have continued.
 #[derive(Debug)]
 pub(crate) struct LeftOut(pub(crate) String);
 
@@ -56,7 +56,7 @@ pub(crate) enum Meeting {
 }
 
 impl Meeting {
-    /// Meets the others; `make` makes the id, at one of the ranks.
+    /// Meets the other ranks; one of them makes the id by `make`.
     pub(crate) fn meet(
         &mut self,
         call: &Call<'_>,
@@ -68,7 +68,7 @@ impl Meeting {
         }
     }
 
-    /// Removes what the meetings have left, after the last one, at one rank.
+    /// Removes the files that the meetings have left. Called by one rank after the last meeting.
     pub(crate) fn end(&self) {
         if let Self::Directory(directory) = self {
             directory.clear();
@@ -76,11 +76,11 @@ impl Meeting {
     }
 }
 
-/// A rank that has come, and what distinguishes it from those of earlier runs.
+/// A rank that has come, and a token that distinguishes it from the same rank in other runs.
 pub(crate) type Arrival = (usize, String);
 
 impl Call<'_> {
-    /// The error of a meeting to which not all have come that must.
+    /// Returns the error message for a meeting that lacks required ranks.
     pub(crate) fn missing(&self, here: &[usize], place: impl fmt::Display) -> String {
         let missing = self.expected.iter().filter(|rank| !here.contains(rank));
         let missing: Vec<_> = missing.map(usize::to_string).collect();
@@ -102,7 +102,7 @@ impl Plan {
         format!("{id}\n{}", members.collect::<String>())
     }
 
-    /// Reads a plan that has this rank, as it has come.
+    /// Reads a plan; returns an error unless it contains this arrival of this rank.
     pub(crate) fn parse(text: &str, own: &Arrival) -> Result<Self> {
         let mut lines = text.lines();
         let digits = lines.next().unwrap_or_default();
@@ -125,20 +125,20 @@ impl Plan {
     }
 }
 
-/// What no other process or thread, and no other run, has.
+/// Returns a text that no other process, thread or run has.
 pub(crate) fn token() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}.{}", process::id(), now.as_nanos())
 }
 
-/// Writes a file so that others see all of it or none.
+/// Writes a file so that others see either all of it or none.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}.tmp", token()));
     let write = || {
         let mut file = fs::File::create(&unfinished)?;
         file.write_all(bytes)?;
-        // Or a loss of power could leave a part of the file under its name.
+        // Otherwise a loss of power could leave a part of the file under its name.
         file.sync_all()?;
         fs::rename(&unfinished, path)
     };
@@ -147,8 +147,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result {
     })?)
 }
 
-/// A directory that all ranks share. The files of an attempt: one for each rank that has come, one that
-/// the lowest of these creates to be the one that decides, and what it has decided.
+/// A directory that all ranks share. The files of an attempt: one for each rank that has come; one that the
+/// lowest of these creates to claim the decision; and the plan that it has decided on.
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     pub(crate) job: String,
@@ -187,7 +187,7 @@ impl Directory {
                 write_whole(&decision, text.as_bytes())?;
                 return Plan::parse(&text, &own);
             }
-            // The one that decides may have begun to wait a limit later.
+            // The deciding rank may have begun to wait one limit later.
             if since.elapsed() >= 3 * call.within {
                 let why = format!("or the rank that decides was lost: no {}", decision.display());
                 return Err(LeftOut(why).into());
@@ -196,7 +196,7 @@ impl Directory {
         }
     }
 
-    /// The ranks that have come, in order.
+    /// Returns the ranks that have come, in order.
     fn here(&self, call: &Call<'_>) -> Vec<Arrival> {
         let token = |rank: &usize| {
             let path = self.file(call.attempt, &format!("rank-{rank}"));
@@ -205,7 +205,7 @@ impl Directory {
         call.expected.iter().filter_map(token).collect()
     }
 
-    /// Whether this rank is the one that decides: the first that creates the file.
+    /// Whether this rank decides: it is the first that creates the file.
     fn claim(&self, attempt: usize) -> Result<bool> {
         let path = self.file(attempt, "decides");
         match fs::File::create_new(&path) {
@@ -221,7 +221,7 @@ impl Directory {
         };
         for file in files.flatten() {
             if file.file_name().to_string_lossy().starts_with(&self.prefix()) {
-                // What cannot be removed only takes space.
+                // A file that cannot be removed only takes space.
                 _ = fs::remove_file(file.path());
             }
         }
@@ -232,11 +232,11 @@ impl Directory {
 mod tests {
     use super::*;
 
-    /// Enough for those that come, also where the disk is busy.
+    /// Long enough for the ranks that come, even if the disk is busy.
     const SHORT: Duration = Duration::from_secs(2);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A directory of this test, removed with everything in it.
+    /// A directory of this test, removed with its contents.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// The ranks `come`, of those `expected`, meet at the same time.
+    /// Makes the ranks `come`, out of `expected`, meet at the same time.
     fn meet(
         come: &[usize],
         at: impl Fn(usize) -> Meeting + Sync,
@@ -274,7 +274,7 @@ mod tests {
         })
     }
 
-    /// A port that was free just now.
+    /// Returns meetings at a port that was free just now.
     fn tcp() -> impl Fn(usize) -> Meeting + Sync {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         move |rank| Meeting::Tcp(Tcp::new(format!("127.0.0.1:{port}"), "job".into(), rank))

@@ -14,8 +14,8 @@ Trains a linear regression on all GPUs that it is started for, one process for e
     torchrun --no-python .. ./distributed      torchrun: MASTER_ADDR and MASTER_PORT
     ./distributed --rank R --size N --dir DIR  by hand, once for each rank
     ./distributed                              one rank
-    ./distributed --spawn N                    N processes of this machine
-    ./distributed --threads N                  N threads of one process
+    ./distributed --spawn N                    N processes on this machine
+    ./distributed --threads N                  N threads in one process
 
 Who this process is; options go before the variables of Open MPI, Slurm, PMIx and torchrun:
     --rank R --size N   this rank, of how many
@@ -28,8 +28,7 @@ Where the ranks meet:
     --tcp HOST:PORT     a port of rank 0; default: MASTER_ADDR:MASTER_PORT, if set
     --join SECONDS      how long the first meeting waits for all ranks, and NCCL for those that join or
                         connect; default: 300
-    --limit SECONDS     how long the work of a rank waits for the others before one counts as lost; default:
-                        10
+    --limit SECONDS     how long the work of --every steps may take before a rank counts as lost; default: 10
 
 What is trained:
     --steps N           default: 400
@@ -44,10 +43,10 @@ Exit code: 0 trained, perhaps with fewer ranks; 1 error; 2 the machine lacks a G
 went on without this rank.
 ";
 
-/// How ranks are started here.
+/// The ranks that this process starts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Start {
-    /// This process is one, whatever started it.
+    /// This process is a single rank, whatever started it.
     #[default]
     One,
     Spawn(usize),
@@ -68,7 +67,7 @@ pub(crate) struct Options {
     pub(crate) every: Option<u32>,
     pub(crate) checkpoint: Option<PathBuf>,
     pub(crate) compare: bool,
-    /// A rank, and the step before which it kills itself.
+    /// A rank that kills itself, and the step before which it does so.
     pub(crate) kill: Option<(usize, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! Which rank this process is, of how many: by the variables that launchers set.
+//! The rank of this process and the number of ranks: by the variables that launchers set.
 
 use crate::shared::Result;
 
@@ -7,31 +7,31 @@ use crate::shared::Result;
 pub(crate) struct Place {
     pub(crate) rank: usize,
     pub(crate) size: usize,
-    /// The rank among those of this machine, if it is known.
+    /// The rank among those of this machine, if known.
     pub(crate) local_rank: Option<usize>,
     /// Whether all ranks are known to be on this machine.
     pub(crate) one_machine: bool,
     /// The same for all ranks of a job, and for no other job.
     pub(crate) job: String,
-    /// What said so.
+    /// The origin of these values.
     pub(crate) source: &'static str,
 }
 
-/// What a launcher sets.
+/// The variables that a launcher sets.
 struct Launcher {
     name: &'static str,
-    /// What it alone sets.
+    /// A variable that only this launcher sets.
     sign: &'static str,
     rank: &'static str,
-    /// The first that is set counts.
+    /// The first one that is set counts.
     size: [&'static str; 2],
     local_rank: &'static str,
     local_size: &'static str,
     job: [&'static str; 3],
 }
 
-/// In the order of precedence: what is started by another launcher comes first. In a job of Slurm, the
-/// variables of Slurm are also set for what `mpirun` or `torchrun` starts.
+/// In order of precedence: a launcher that runs inside a job of another one comes first. In a job of Slurm,
+/// Slurm's variables are also set for processes that `mpirun` or `torchrun` starts.
 const LAUNCHERS: [Launcher; 4] = [
     Launcher {
         name: "torchrun",
@@ -51,7 +51,7 @@ const LAUNCHERS: [Launcher; 4] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         job: ["SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
     },
-    // Slurm may set the variables of PMI, too, but not those of the machine.
+    // Slurm may set the variables of PMI, too, but not the local ones.
     Launcher {
         name: "MPICH or Intel MPI",
         sign: "MPI_LOCALRANKID",
@@ -72,7 +72,7 @@ const LAUNCHERS: [Launcher; 4] = [
     },
 ];
 
-/// What options say of the place; each goes before any variable.
+/// Values given by options; each takes precedence over any variable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Given {
     pub(crate) rank: Option<usize>,
@@ -82,7 +82,7 @@ pub(crate) struct Given {
 }
 
 impl Place {
-    /// The place of this process; alone if neither an option nor a launcher says anything else.
+    /// Finds the place of this process; a single rank if neither an option nor a launcher says otherwise.
     pub(crate) fn find(given: &Given, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let number = |name: &str| -> Result<Option<usize>> {
@@ -98,7 +98,7 @@ impl Place {
         let by =
             |name: fn(&Launcher) -> &'static str| launcher.map_or(Ok(None), |it| number(name(it)));
         let mut source = launcher.map_or("no launcher", |it| it.name);
-        // PMIx gives the rank alone: the size is asked for by a call of its library.
+        // PMIx sets only the rank: the size needs a call of its library.
         let (mut rank, mut size) =
             (by(|it| it.rank)?, by(|it| it.size[0])?.or(by(|it| it.size[1])?));
         if launcher.is_none() && set("PMIX_RANK").is_some() {
@@ -148,8 +148,8 @@ impl Place {
         })
     }
 
-    /// The number of this rank's device among `devices` of its machine; that of the rank's own number, as
-    /// launchers fill one machine after the other, if none has said which of this machine it is.
+    /// The number of this rank's device among the `devices` of its machine: its local rank. If that is
+    /// unknown, the rank modulo `devices`, as launchers fill one machine after the other.
     pub(crate) fn device(&self, devices: usize) -> Option<usize> {
         let local = self.local_rank.or(self.rank.checked_rem(devices))?;
         (local < devices).then_some(local)
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(numbers(&all), (1, 8, None, "Slurm"));
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1")];
         assert_eq!(numbers(&torchrun), (3, 4, Some(1), "torchrun"));
-        // Slurm sets the first two as well, where it starts programs of MPICH.
+        // Slurm sets the first two as well when it starts programs of MPICH.
         let pmi = [("PMI_RANK", "2"), ("PMI_SIZE", "3")];
         assert_eq!(numbers(&[&SLURM[..], &pmi].concat()), (5, 6, Some(1), "Slurm"));
         let hydra = [&pmi[..], &[("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "1")]].concat();

@@ -1,4 +1,4 @@
-//! Meeting at a TCP port of rank 0, for sites without a directory that all machines share. If rank 0 is
+//! Meetings at a TCP port of rank 0, for sites without a directory that all machines share. If rank 0 is
 //! lost, the others cannot meet again.
 
 use std::fmt::Display;
@@ -15,14 +15,14 @@ pub(crate) struct Tcp {
     address: String,
     job: String,
     rank: usize,
-    /// Of rank 0, from the first meeting on: ranks that come early wait in its queue.
+    /// Only at rank 0, from the first meeting on: ranks that come early wait in its queue.
     listener: Option<TcpListener>,
 }
 
 /// The longest first line that a rank sends.
 const LINE: u64 = 512;
 
-/// How long a connection may take to send it.
+/// How long a connection may take to send its line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Tcp {
@@ -39,7 +39,7 @@ impl Tcp {
         if self.rank == 0 { self.lead(call, own, make) } else { self.follow(call, &own) }
     }
 
-    /// What a rank sends before its token.
+    /// The text that a rank sends before its number and token.
     fn greeting(&self, call: &Call<'_>) -> String {
         format!("{} {}", self.job, call.attempt)
     }
@@ -48,7 +48,7 @@ impl Tcp {
         format!("{}: {error}", self.address)
     }
 
-    /// Waits for the others, and sends all the plan.
+    /// Waits for the others, and sends the plan to all.
     fn lead(
         &mut self,
         call: &Call<'_>,
@@ -84,13 +84,13 @@ impl Tcp {
         }
         let text = Plan::text(&make()?, &arrivals);
         for mut stream in streams.into_iter().flatten() {
-            // A rank that was lost just now is missed when the communicator is made.
+            // A rank that was lost just now is missed when the communicator is created.
             _ = stream.write_all(text.as_bytes());
         }
         Plan::parse(&text, &own)
     }
 
-    /// The next rank that has come to this meeting; a connection that is none is closed.
+    /// Returns the next rank that has come to this meeting; closes any other connection.
     fn accept(&self, call: &Call<'_>) -> Result<Option<(Arrival, TcpStream)>> {
         let Some(listener) = &self.listener else {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Tcp {
         Ok(expected.map(|arrival| (arrival, stream)))
     }
 
-    /// Asks rank 0 for the plan, again and again until it answers.
+    /// Asks rank 0 for the plan until it answers.
     fn follow(&self, call: &Call<'_>, own: &Arrival) -> Result<Plan> {
         let (since, limit) = (Instant::now(), 3 * call.within);
         loop {
@@ -122,7 +122,7 @@ impl Tcp {
             let answer = self.ask(call, own, left);
             match answer {
                 Ok(text) if !text.is_empty() => return Plan::parse(&text, own),
-                // It is not there yet, or at another meeting.
+                // Rank 0 is not there yet, or is at another meeting.
                 _ if since.elapsed() < limit => thread::sleep(PAUSE),
                 Ok(_) => return Err(LeftOut("as rank 0 says".to_owned()).into()),
                 Err(error) => {
@@ -145,8 +145,8 @@ impl Tcp {
     }
 }
 
-/// Connects to the first of these addresses that answers. Each has an equal share of the limit: the
-/// system's own takes minutes if a machine is down, and a machine may have an address that leads nowhere.
+/// Connects to the first of these addresses that answers. Each has an equal share of the limit: the system's
+/// own limit is minutes if a machine is down, and a machine may have an unreachable address.
 fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(ErrorKind::NotFound, "no address has this name");
     for address in addresses {
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A port that takes no connection and refuses none, as that of a machine that is down.
+    /// A port that neither accepts nor refuses connections, like that of a machine that is down.
     fn silent() -> (TcpListener, TcpStream, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // SAFETY: the listener's own descriptor, which the call leaves open.

@@ -1,5 +1,5 @@
-//! Linear regression by gradient descent. Each rank has samples of its own; the gradients of all are
-//! averaged, and so all have the same weights.
+//! Linear regression by gradient descent. Each rank has samples of its own; the ranks average their
+//! gradients, so all have the same weights.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,25 +25,25 @@ kernel! {
     fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
 }
 
-/// Weights of the model.
+/// The number of weights of the model.
 pub(crate) const DIM: usize = 64;
 
-/// Batches of each rank, which it takes in turn.
+/// The number of batches of each rank, which it uses in turn.
 const BATCHES: usize = 8;
 
-/// The length of a step down the gradient; it is less than 2 / (the largest eigenvalue).
+/// The step size of gradient descent; less than 2 / (the largest eigenvalue).
 const RATE: f32 = 0.9;
 
-/// By how much the samples differ from the line.
+/// The amplitude of the samples' noise.
 const NOISE: f32 = 0.01;
 
-/// What is trained.
+/// The parameters of the training.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup<'a> {
     pub(crate) steps: u32,
-    /// Samples of each rank in a step.
+    /// Samples per rank and step.
     pub(crate) batch: usize,
-    /// Steps from one wait to the next, and from one checkpoint to the next.
+    /// The number of steps between waits, and between checkpoints.
     pub(crate) every: u32,
     pub(crate) checkpoint: Option<&'a Path>,
     /// How long work may wait for other ranks.
@@ -55,21 +55,21 @@ pub(crate) struct Setup<'a> {
 /// How the training ended.
 pub(crate) enum Ended {
     Trained(Trained),
-    /// This rank plays a rank that is lost.
+    /// This rank plays a lost rank.
     Lost,
 }
 
 #[derive(Debug)]
 pub(crate) struct Trained {
-    /// The step that it began with.
+    /// The first step of this training.
     pub(crate) from: u32,
-    /// Samples of all ranks in a second.
+    /// Samples of all ranks per second.
     pub(crate) throughput: f64,
-    /// The weights' largest distance from those that the data was made with.
+    /// The weights' largest distance from those that generated the data.
     pub(crate) distance: f32,
 }
 
-/// A generator of numbers: xorshift64*.
+/// A pseudorandom number generator: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -81,7 +81,7 @@ impl Random {
         random
     }
 
-    /// From -1 to 1.
+    /// Returns a number from -1 to 1.
     fn number(&mut self) -> f32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -91,7 +91,7 @@ impl Random {
     }
 }
 
-/// The weights that the samples are made with.
+/// Returns the weights that generate the samples.
 fn truth() -> Vec<f32> {
     let mut random = Random::new(0);
     (0..DIM).map(|_| random.number()).collect()
@@ -104,7 +104,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// The samples of this rank and number.
+    /// Generates the samples of batch `number` of `rank`.
     fn generate(context: &Context, len: usize, (rank, number): (usize, usize)) -> Result<Self> {
         let mut random = Random::new((rank * BATCHES + number + 1) as u64);
         let (mut x, mut y) =
@@ -121,7 +121,7 @@ impl Batch {
     }
 }
 
-/// A rank at work.
+/// The training of one rank.
 pub(crate) struct Training<'a> {
     communicator: &'a Communicator,
     setup: &'a Setup<'a>,
@@ -129,7 +129,7 @@ pub(crate) struct Training<'a> {
     compute: Stream,
     copies: Stream,
     batches: Vec<Batch>,
-    /// x and y of this step and of the next.
+    /// The device's x and y for this step and the next.
     near: [[DeviceBuffer<f32>; 2]; 2],
     weights: DeviceBuffer<f32>,
     gradient: DeviceBuffer<f32>,
@@ -137,7 +137,7 @@ pub(crate) struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// Does what needs no other rank.
+    /// Does the preparations that need no other rank.
     pub(crate) fn prepare(communicator: &'a Communicator, setup: &'a Setup<'a>) -> Result<Self> {
         let (context, len, rank) = (communicator.context(), setup.batch, communicator.rank());
         let module = Module::from_ptx(context, include_str!("regression.ptx"))?;
@@ -159,7 +159,7 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// Trains from the last checkpoint on. An error of NCCL means that a rank is lost.
+    /// Trains from the last checkpoint on. An error of NCCL means that a rank was lost.
     pub(crate) fn run(&mut self) -> Result<Ended> {
         let Setup { steps, every, .. } = *self.setup;
         let from = self.begin()?;
@@ -177,10 +177,10 @@ impl<'a> Training<'a> {
             self.step(step)?;
             let done = step + 1;
             if done % every == 0 || done == steps {
-                // All other waits in this program end: only this one depends on other ranks.
+                // The only wait of this program that depends on other ranks, so it has a limit.
                 self.communicator.wait_for(&self.compute, self.setup.limit)?;
                 self.save(done)?;
-                // The first steps also load the kernels and connect the ranks.
+                // Excludes the first steps, which also load the kernels and connect the ranks.
                 if measured == from && done < steps {
                     (since, measured) = (Instant::now(), done);
                 }
@@ -199,7 +199,7 @@ impl<'a> Training<'a> {
         Ok(Ended::Trained(Trained { from, throughput: samples / seconds, distance }))
     }
 
-    /// All ranks begin with what the first one has read. Returns the step.
+    /// Distributes the checkpoint that the first rank reads to all ranks. Returns its step.
     fn begin(&mut self) -> Result<u32> {
         let mut state = vec![0; 1 + DIM];
         if let Some(path) = self.setup.checkpoint.filter(|_| self.communicator.rank() == 0) {
@@ -216,14 +216,14 @@ impl<'a> Training<'a> {
         Ok(state[0])
     }
 
-    /// Uploads the samples of a step. The copy waits until the kernels of the step before the last, which
-    /// used the same buffers, are done, and runs beside those of the last and their all-reduce.
+    /// Uploads the samples of a step. The copy waits for the kernels of the step before the last, which used
+    /// the same buffers, and overlaps the last step's kernels and all-reduce.
     fn upload(&mut self, step: u32) -> Result {
         let step = step as usize;
         let (Batch { x, y }, near) = (&self.batches[step % BATCHES], &mut self.near[step % 2]);
         self.copies.upload(x, &mut near[0])?;
         self.copies.upload(y, &mut near[1])?;
-        // Kernels of this step wait for this point, not for the copies that follow.
+        // Kernels of this step wait for this point, not for later copies.
         Ok(self.copies.checkpoint()?)
     }
 
@@ -248,7 +248,7 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
-    /// Writes the checkpoint, at one rank.
+    /// Writes the checkpoint on the first rank.
     fn save(&self, step: u32) -> Result {
         match self.setup.checkpoint.filter(|_| self.communicator.rank() == 0) {
             None => Ok(()),
@@ -259,7 +259,7 @@ impl<'a> Training<'a> {
         }
     }
 
-    /// Proves that all ranks have the same weights, to the bit; returns how far they are from the truth.
+    /// Verifies that all ranks have the same weights, to the bit; returns their distance from the truth.
     fn compare(&mut self) -> Result<f32> {
         let mut all = self.compute.alloc(DIM * self.communicator.size())?;
         self.communicator.on(&self.compute)?.all_gather(&self.weights, &mut all)?;

@@ -1,7 +1,6 @@
-//! What the examples share: their exit codes, and the search for devices.
+//! Code that the examples share: exit codes and the search for devices.
 //!
-//! Exit code 0: the example did what it shows; 2: the machine lacks what it needs; 1: any other
-//! error.
+//! Exit code 0: the example succeeded; 2: the machine lacks something that it needs; 1: any other error.
 
 #![allow(dead_code, reason = "no example needs all of it")]
 
@@ -13,7 +12,7 @@ use cuda_core::{Device, NcclError};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// What the machine lacks for an example.
+/// The error for something that the machine lacks.
 #[derive(Debug)]
 pub(crate) struct Lacks(pub(crate) &'static str);
 
@@ -32,8 +31,8 @@ pub(crate) fn run(example: fn() -> Result) -> ExitCode {
     }
 }
 
-/// Prints which part the example leaves out, and what the machine lacks for it: `cargo xtask` lists
-/// these lines.
+/// Prints which part the example leaves out, and what the machine lacks for it. `cargo xtask` lists these
+/// lines.
 pub(crate) fn leave_out(part: &str, needs: &str) {
     println!("not run: {part}: needs {needs}");
 }
@@ -52,7 +51,7 @@ pub(crate) fn report(error: &(dyn Error + 'static)) -> u8 {
     if lacks { 2 } else { 1 }
 }
 
-/// All devices, at least one.
+/// Returns all devices, at least one.
 pub(crate) fn devices() -> Result<Vec<Device>> {
     if !Device::is_available() {
         return Err(Lacks("a GPU, or the simulated driver").into());
@@ -60,12 +59,12 @@ pub(crate) fn devices() -> Result<Vec<Device>> {
     Ok(Device::all()?.collect())
 }
 
-/// The first device.
+/// Returns the first device.
 pub(crate) fn device() -> Result<Device> {
     Ok(devices()?[0])
 }
 
-/// All devices, at least two.
+/// Returns all devices, at least two.
 pub(crate) fn several() -> Result<Vec<Device>> {
     let devices = devices()?;
     if devices.len() < 2 {

@@ -16,8 +16,8 @@ use crate::process::Contained;
 use crate::stream::Stream;
 use crate::util::{compare_by, debug_by};
 
-/// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
-/// Two are equal if both get memory from the same place; custom ones, if one is a clone of the other.
+/// An allocator as a value: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference. Two are
+/// equal if both get memory from the same source; custom ones, if one is a clone of the other.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, with_allocator};
@@ -30,7 +30,7 @@ use crate::util::{compare_by, debug_by};
 #[derive(Clone)]
 pub struct Allocator(pub(crate) Choice);
 
-/// Which allocator it is.
+/// The allocator that an [`Allocator`] stands for.
 #[derive(Clone)]
 pub(crate) enum Choice {
     /// The shared caching pool.
@@ -47,7 +47,7 @@ pub(crate) enum Choice {
 
 /// # Making and asking
 impl Allocator {
-    /// A custom allocator.
+    /// Wraps a custom allocator.
     pub fn new(allocator: impl DeviceAllocator) -> Self {
         Self(Choice::Custom(Contained::new(Arc::new(allocator))))
     }
@@ -57,8 +57,8 @@ impl Allocator {
         Self(Choice::Shared)
     }
 
-    /// The driver's pool of the stream's device, which is the one of
-    /// [`Device::memory_pool`](crate::Device::memory_pool): `cuMemAllocAsync`, `cuMemFreeAsync`.
+    /// The driver's pool of the stream's device, which [`Device::memory_pool`](crate::Device::memory_pool)
+    /// returns: `cuMemAllocAsync`, `cuMemFreeAsync`.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -72,8 +72,8 @@ impl Allocator {
         Self(Choice::Driver)
     }
 
-    /// A driver call for each allocation, and one that stops the device for each free: `cuMemAlloc_v2`,
-    /// `cuMemFree_v2`. For debugging, and for devices without memory pools.
+    /// An allocator that makes a driver call for each allocation, and one that stops the device for each
+    /// free: `cuMemAlloc_v2`, `cuMemFree_v2`. For debugging, and for devices without memory pools.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -87,7 +87,7 @@ impl Allocator {
         Self(Choice::Plain)
     }
 
-    /// Its id, if it is a caching pool.
+    /// Returns the pool's id, if this is a caching pool.
     #[inline]
     pub(crate) fn pool(&self) -> Option<u64> {
         match &self.0 {
@@ -97,7 +97,7 @@ impl Allocator {
         }
     }
 
-    /// Whether its memory comes from `cuMemAlloc`, a call for each block.
+    /// Whether the memory comes from `cuMemAlloc`, with a call for each block.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.0, Choice::Plain)
     }

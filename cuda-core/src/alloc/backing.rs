@@ -1,4 +1,4 @@
-//! What keeps device memory allocated, and how it is freed.
+//! The owners of device memory, and how they free it.
 
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -15,7 +15,7 @@ use crate::process::FailedRelease;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::Access;
 
-/// What keeps a block of device memory allocated.
+/// The owner of a block of device memory.
 pub(crate) enum DeviceBacking {
     /// Stream-ordered: allocated and freed on this stream.
     Home(Arc<StreamCore>),
@@ -30,8 +30,8 @@ pub(crate) enum DeviceBacking {
 
 /// Frees device memory that is not freed in the order of a stream.
 pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// Frees the block. No work uses it any more. This crate has made no context current on the
-    /// thread before the call. Called again only if it returned [`Kept`](FailedRelease::Kept).
+    /// Frees the block, which no work uses any more. The caller has made no context current for this. Called
+    /// again only if it returned [`Kept`](FailedRelease::Kept).
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease>;
 
     /// Whether streams of all devices use the memory as if it were their own device's.
@@ -39,12 +39,12 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         false
     }
 
-    /// Whether the host reaches the memory, in safe code.
+    /// Whether safe code on the host reaches the memory.
     fn is_visible_to_the_host(&self) -> bool {
         false
     }
 
-    /// Whether the memory comes from `cuMemAlloc`, which other processes can open.
+    /// Whether the memory comes from `cuMemAlloc`: other processes can open such memory.
     fn is_plain(&self) -> bool {
         false
     }
@@ -60,32 +60,31 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         None
     }
 
-    /// Whether kernels of the device reach the memory for that access; true if the owner does not know. Asked for
-    /// other contexts than the memory's.
+    /// Whether kernels of the device can access the memory in that way; true if the owner does not know.
+    /// Called for contexts other than the memory's.
     fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         true
     }
 
-    /// Whether work that uses the memory frees it, so that nothing is to be freed here, and no work has to
-    /// be waited for.
+    /// Whether work that uses the memory frees it. Then this crate neither frees it nor waits for work.
     fn is_freed_by_work(&self) -> bool {
         false
     }
 
-    /// Whether it is registered with the communicator of NCCL at this address.
+    /// Whether the memory is registered with the NCCL communicator at this address.
     fn is_registered_with(&self, communicator: usize) -> bool {
         let _ = communicator;
         false
     }
 
-    /// Whether work on it may wait for other processes, and so for ever.
+    /// Whether work on the memory may wait for other processes, and so forever.
     fn waits_for_others(&self) -> bool {
         false
     }
 
-    /// The id of a timeline, and a point of it. The code that the memory is from waits for the work up to that
-    /// point before it frees the memory, so that this crate waits only for later work, and for that of other
-    /// timelines.
+    /// Returns the id of a timeline and a point of it. The code that provided the memory waits for the work
+    /// up to that point before it frees the memory, so this crate waits only for later work, and for other
+    /// timelines' work.
     fn given_at(&self) -> Option<(u64, u64)> {
         None
     }
@@ -102,12 +101,12 @@ impl DeviceBacking {
         }
     }
 
-    /// Whether it is part of a larger block, which a caching pool keeps.
+    /// Whether the memory is part of a larger block, which a caching pool keeps.
     pub(crate) fn is_cached(&self) -> bool {
         matches!(self, DeviceBacking::Cached(_))
     }
 
-    /// Whether it belongs to [its context](Self::context), as memory from `cuMemAlloc` does.
+    /// Whether the memory belongs to [its context](Self::context), as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
         match self {
@@ -118,7 +117,8 @@ impl DeviceBacking {
         }
     }
 
-    /// Refuses memory of another context for operations that reach only what that context does, unlike copies.
+    /// Refuses another context's memory. For operations that, unlike copies, reach only what `context`
+    /// reaches.
     #[inline]
     pub(crate) fn require_home_in(&self, op: &'static str, context: &Context) -> Result<()> {
         let confined = self.is_in_the_context().then(|| Confined::to_context(self.context()));
@@ -128,7 +128,7 @@ impl DeviceBacking {
         Ok(())
     }
 
-    /// Whether it is registered with the communicator of NCCL at this address.
+    /// Whether the memory is registered with the NCCL communicator at this address.
     #[inline]
     pub(crate) fn is_registered_with(&self, communicator: usize) -> bool {
         matches!(self, DeviceBacking::Owned { owner, .. } if owner.is_registered_with(communicator))

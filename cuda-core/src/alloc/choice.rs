@@ -15,7 +15,7 @@ use crate::util::{OnDrop, setting};
 #[derive(Default)]
 struct Defaults {
     everywhere: Option<Allocator>,
-    /// By device; few devices have one.
+    /// The allocators of devices that have their own, which few do.
     devices: Vec<(Device, Allocator)>,
 }
 
@@ -38,15 +38,15 @@ fn from_environment() -> Result<Allocator> {
     CHOSEN.get_or_init(choose).clone()
 }
 
-/// Whether the shared caching pool is chosen everywhere, on any thread, in scopes too. Two loads,
-/// of a cache line that is hardly ever written.
+/// Whether the shared caching pool is chosen everywhere, on any thread, in scopes too. Costs two loads of a
+/// cache line that is hardly ever written.
 #[inline]
 pub(crate) fn is_cache() -> bool {
     ROUTE.pool.load(Ordering::Acquire) == SHARED && ROUTE.scopes.load(Ordering::Relaxed) == 0
 }
 
-/// The id of the caching pool that an allocation on any device uses now, on this thread; [`None`]
-/// if [`current`] has to decide. Takes no lock, and counts no reference.
+/// Returns the id of the caching pool that an allocation on any device uses now, on this thread; [`None`] if
+/// [`current`] has to decide. Takes no lock, and counts no reference.
 pub(crate) fn pool() -> Option<u64> {
     let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().map(Allocator::pool));
     if let Ok(Some(pool)) = scoped {
@@ -56,13 +56,14 @@ pub(crate) fn pool() -> Option<u64> {
     (pool != SEVERAL).then_some(pool)
 }
 
-/// What [`is_cache`] reads.
+/// The data that [`is_cache`] reads.
 #[repr(align(128))]
 struct Route {
-    /// The id of the caching pool that is the default and that of all devices; [`SEVERAL`] if there
-    /// is no such pool, and until the environment has been read.
+    /// The id of the caching pool that is the default and that all devices use; [`SEVERAL`] if there is no
+    /// such pool, and until the environment has been read.
     pool: AtomicU64,
-    /// Scopes, of all threads, that have another allocator. A thread sees its own.
+    /// The number of scopes, of all threads, with an allocator other than the shared pool. A thread sees its
+    /// own scopes.
     scopes: AtomicUsize,
 }
 
@@ -90,12 +91,12 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     if let Ok(Some(allocator)) = scoped {
         return Ok(allocator);
     }
-    // Another thread's scope does not concern this thread: so no lock, as without scopes.
+    // Other threads' scopes do not concern this thread, so it takes no lock, as without scopes.
     if ROUTE.pool.load(Ordering::Acquire) == SHARED {
         return Ok(Allocator::cache());
     }
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
-    // The environment decides until a default is set, and is read here first.
+    // The environment decides until a default is set. It is first read here.
     static READ: Once = Once::new();
     READ.call_once(|| defaults.publish());
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
@@ -103,8 +104,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     chosen.cloned().map_or_else(from_environment, Ok)
 }
 
-/// Refuses to change a default inside a scope, and if a thread that no longer exists may hold the
-/// lock.
+/// Refuses to change a default inside a scope, or if a thread that no longer exists may hold the lock.
 fn may_change(op: &'static str) -> Result<()> {
     driver::ensure_not_gone()?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
@@ -112,13 +112,13 @@ fn may_change(op: &'static str) -> Result<()> {
     Error::unless(!inside.unwrap_or(false), op, why)
 }
 
-/// The allocator that [`Stream::alloc`](crate::Stream::alloc) uses on every device without one of
-/// its own, outside of [`with_allocator`]: that of [`set_default_allocator`], else the environment's.
-/// No driver call.
+/// Returns the allocator that [`Stream::alloc`](crate::Stream::alloc) uses on every device without one of its
+/// own, outside of [`with_allocator`]: that of [`set_default_allocator`], else the environment's. Makes no
+/// driver call.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides and names none;
-/// [`Error::Forked`] in a fork's child.
+/// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides, and its value names no
+/// allocator; [`Error::Forked`] in a fork's child.
 ///
 /// ```
 /// println!("{:?}", cuda_core::default_allocator()?);
@@ -131,15 +131,15 @@ pub fn default_allocator() -> Result<Allocator> {
 }
 
 /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses, on every thread and
-/// every device without one of its own, and returns the former default. Existing blocks go back to
-/// the allocator that they came from. No driver call.
+/// every device without one of its own, and returns the former default. Existing blocks go back to the
+/// allocator that they came from. Makes no driver call.
 ///
 /// Initially the environment chooses: `CUDA_CORE_ALLOCATOR=cache`, the default, for the caching
 /// pool, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
 ///
 /// # Errors
-/// [`Error::Invalid`] inside [`with_allocator`], and if the environment variable holds anything
-/// else; [`Error::Forked`] in a fork's child. Nothing has changed then.
+/// [`Error::Invalid`] inside [`with_allocator`], and if the environment variable holds anything else;
+/// [`Error::Forked`] in a fork's child. On error nothing has changed.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, set_default_allocator};
@@ -160,9 +160,9 @@ pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
 
 /// # The allocator
 impl Device {
-    /// The allocator that [`Stream::alloc`](crate::Stream::alloc) uses on this device now, on this
-    /// thread: that of [`with_allocator`], else the device's own, else the
-    /// [default](set_default_allocator). No driver call.
+    /// Returns the allocator that [`Stream::alloc`](crate::Stream::alloc) uses on this device now, on this
+    /// thread: that of [`with_allocator`], else the device's own, else the [default](set_default_allocator).
+    /// Makes no driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides, and its value names
@@ -177,9 +177,8 @@ impl Device {
         current(self)
     }
 
-    /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device;
-    /// [`None`] for the [default](set_default_allocator). Returns the device's former allocator. No
-    /// driver call.
+    /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device; [`None`]
+    /// for the [default](set_default_allocator). Returns the device's former allocator. Makes no driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.

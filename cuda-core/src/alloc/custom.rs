@@ -1,4 +1,4 @@
-//! Calls of custom allocators: checks the memory that they return, and frees it in stream order.
+//! Calls of custom allocators. This module checks the memory that they return, and frees it in stream order.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(crate) fn allocate(
         given_back?;
         return Err(failed(allocator, "its memory is not aligned to 256"));
     }
-    // Other streams may use the memory only when this stream may: after a new point, since events
-    // recorded before do not cover the allocator's work. `cuMemAlloc` enqueues nothing.
+    // Other streams may use the memory only when this stream may: after a new point, since events recorded
+    // before do not cover the allocator's work. `cuMemAlloc` enqueues nothing, and needs no new point.
     let timeline = core.timeline();
     let seq = if allocator.is_plain() { timeline.issued() } else { timeline.issue() };
     Ok((address, Ledger::after(0..bytes, timeline.at(seq))))
@@ -40,7 +40,7 @@ pub(crate) fn allocate(
 /// Gives a block back to its allocator, after all other streams' work on it.
 ///
 /// # Safety
-/// The block came from [`allocate`] for this stream, and is given up; `fences` are the points of
+/// The block came from [`allocate`] for this stream, and the caller gives it up. `fences` are the points of
 /// other streams' work on it that is not known to be complete.
 pub(crate) unsafe fn free(
     allocator: &Allocator,
@@ -53,7 +53,7 @@ pub(crate) unsafe fn free(
         fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?;
     }
     if allocator.is_plain() {
-        // What `Plain::deallocate` does. Here a wait that fails is told from a call that frees and fails.
+        // What `Plain::deallocate` does, but here a failed wait is distinguished from a failed `cuMemFree`.
         home.wait_for_all()?;
         // SAFETY: `cuMemAlloc` returned the address, the block is given up, and no work uses it.
         return unsafe { plain::free(address) };
@@ -78,9 +78,9 @@ pub(crate) unsafe fn free(
     })
 }
 
-/// Keeps the context of a block that may not have been freed, unless the work of other streams on the block has
-/// ended: destroying the context would free the block under that work, for which only the home stream may have
-/// waited so far.
+/// Keeps the context of a block that may not have been freed, unless the work of other streams on the block
+/// has ended: destroying the context would free the block under that work, for which only the home stream may
+/// have waited so far.
 #[cold]
 fn keep_context_of_work(allocator: &Allocator, home: &StreamCore, fences: &Fences) {
     if !is_in_the_context(allocator) {
@@ -116,7 +116,7 @@ fn failed(allocator: &Allocator, why: &str) -> Error {
     failed.into()
 }
 
-/// The allocator's name, which is its own code, too.
+/// Asks the allocator for its name. This runs the allocator's own code, which may panic.
 fn name_of(allocator: &Allocator) -> String {
     let name = unless_panic(|| allocator.name().to_owned());
     name.unwrap_or_else(|| "an allocator".to_owned())

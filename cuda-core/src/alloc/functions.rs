@@ -12,8 +12,8 @@ use crate::error::{Error, Result, WrongContext};
 use crate::process::Handle;
 use crate::stream::Stream;
 
-/// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Null if it
-/// cannot.
+/// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Returns null if it
+/// cannot allocate.
 ///
 /// ```
 /// use std::ffi::{c_int, c_void};
@@ -40,15 +40,15 @@ pub type AllocFunction =
 pub type FreeFunction =
     unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
 
-/// # Of closures and of C functions
+/// # From closures and C functions
 impl Allocator {
-    /// An allocator from two closures, which do what [`DeviceAllocator::allocate`] and
+    /// Makes an allocator of two closures, which do what [`DeviceAllocator::allocate`] and
     /// [`DeviceAllocator::deallocate`] do.
     ///
     /// # Safety
-    /// They fulfil the conditions of [`DeviceAllocator`], and the memory does not belong to the stream's
-    /// context ([`DeviceAllocator::is_in_the_context`]), as that of [`Allocator::plain`] does: implement the
-    /// trait for such memory.
+    /// The closures fulfil the conditions of [`DeviceAllocator`], and the memory does not belong to the
+    /// stream's context ([`DeviceAllocator::is_in_the_context`]). Implement the trait for memory that does,
+    /// such as that of [`Allocator::plain`].
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, DeviceAllocator, Stream};
@@ -75,15 +75,15 @@ impl Allocator {
         Self::new(Closures { allocate, deallocate })
     }
 
-    /// An allocator from two C functions that are not stream-ordered: memory that the first returns
-    /// can be used at once, and the second is called when the host has seen that all work on the
-    /// memory is done. Both are passed `parameter` and the device's ordinal.
+    /// Makes an allocator of two C functions that are not stream-ordered: memory that the first returns can
+    /// be used at once, and the second is called when the host has seen that all work on the memory is done.
+    /// Both get `parameter` and the device's ordinal.
     ///
     /// `owner` is dropped after the last block is freed and the last reference to the allocator is
     /// gone; never if a block could not be freed, because the wait for its work failed.
     ///
-    /// It serves streams of primary contexts, and of [green](crate::Context::new_green) ones, which share
-    /// their memory; others get [`Error::WrongContext`].
+    /// The allocator serves streams of primary contexts, and of [green](crate::Context::new_green) contexts,
+    /// which share the primary ones' memory; other streams get [`Error::WrongContext`].
     ///
     /// # Safety
     /// The first function returns null, or memory of the device's primary context, as `cudaMalloc` does: at
@@ -145,7 +145,7 @@ where
 struct Functions {
     allocate: AllocFunction,
     free: FreeFunction,
-    // INVARIANT: the functions may be passed it on any thread, as the caller of `from_functions`
+    // INVARIANT: the functions may be called with it on any thread, as the caller of `from_functions`
     // promised.
     parameter: Handle<*mut c_void>,
     /// The number of blocks that are not freed.
@@ -155,7 +155,8 @@ struct Functions {
 }
 
 impl Drop for Functions {
-    /// Work may still use a block that could not be freed, and `owner` may free what it belongs to.
+    /// Leaks `owner` if a block could not be freed: work may still use the block, and dropping `owner` may
+    /// free the memory that the block belongs to.
     fn drop(&mut self) {
         if *self.allocated.get_mut() > 0 {
             mem::forget(self.owner.take());
@@ -182,10 +183,11 @@ unsafe impl DeviceAllocator for Functions {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        // Other streams' work on the block comes before what this stream has enqueued by now.
+        // Other streams' work on the block is ordered before the work that this stream has by now.
         stream.core().wait_for_all()?;
         let address = std::ptr::without_provenance_mut(address as usize);
-        // SAFETY: the first function returned it, it is given up, and no work uses it any more.
+        // SAFETY: the first function returned the address, the caller gives it up, and no work uses it any
+        // more.
         unsafe { (self.free)(self.parameter.0, address, stream.device().as_raw()) };
         self.allocated.fetch_sub(1, Ordering::Relaxed);
         Ok(())

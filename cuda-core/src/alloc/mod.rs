@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 pub(crate) mod plain;
 
 pub(crate) mod pitched;
@@ -32,11 +32,10 @@ pub(crate) use plain::{owned, owned_storage};
 
 /// An allocator of device memory in stream order.
 ///
-/// Implement it to give [`Stream::alloc`] memory of your own, or to observe another allocator; an
-/// [`Allocator`] holds one, and can be made the
-/// [default](crate::set_default_allocator), a [device's](crate::Device::set_allocator) or a
-/// [scope's](crate::with_allocator). A block keeps its allocator alive, and is given back to it, unless the wait
-/// for its work fails.
+/// Implement this trait to give [`Stream::alloc`] memory of your own, or to observe another allocator. An
+/// [`Allocator`] holds an implementation, and can be made the [default](crate::set_default_allocator), a
+/// [device's](crate::Device::set_allocator) or a [scope's](crate::with_allocator). A block keeps its
+/// allocator alive, and is given back to it, unless the wait for the block's work fails.
 ///
 /// Zero bytes are never requested. Errors are passed on unchanged; a panic becomes
 /// [`AllocatorError::Failed`](crate::AllocatorError::Failed), and a block that was being given back
@@ -46,9 +45,9 @@ pub(crate) use plain::{owned, owned_storage};
 /// # Safety
 /// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can access: at least
 /// `bytes` bytes, aligned to 256. Until it is given back, any work enqueued on the stream may use it, and
-/// nothing else does, not even work that other streams had before. Dropping the allocator frees no memory that
-/// was not given back.
-/// [`is_in_the_context`](Self::is_in_the_context) says truly which of the two the memory is.
+/// nothing else does, not even work that other streams had before. Dropping the allocator frees no memory
+/// that was not given back. [`is_in_the_context`](Self::is_in_the_context) is right about whether the memory
+/// belongs to the context or to a pool.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, DeviceAllocator, Result, Stream, with_allocator};
@@ -79,7 +78,7 @@ pub(crate) use plain::{owned, owned_storage};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub unsafe trait DeviceAllocator: Send + Sync + 'static {
-    /// Allocates `bytes`, which is not zero, to be used in the order of `stream`.
+    /// Allocates `bytes` bytes, which is not zero, to be used in the order of `stream`.
     ///
     /// # Errors
     /// Any error; lack of memory as [`Error::Driver`](crate::Error::Driver) with
@@ -91,10 +90,9 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// Takes a block back.
     ///
     /// # Errors
-    /// Any error; the block then still counts as allocated, and may be given back once more. This
-    /// does not hold for an [error of the driver's](crate::Error::code): a block that the driver
-    /// refused to free may be gone, and a [caching pool](crate::CachingPool) does not touch it
-    /// again.
+    /// Any error; the block then still counts as allocated, and may be given back once more. An
+    /// [error of the driver's](crate::Error::code) is the exception: a block that the driver refused to free
+    /// may be gone, and a [caching pool](crate::CachingPool) does not touch it again.
     ///
     /// # Safety
     /// `allocate` of this allocator returned the address for this stream and this number of bytes, and it has
@@ -102,8 +100,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// `stream` from now on.
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()>;
 
-    /// Gives unallocated memory back to its source, until no more than `keep` bytes are reserved, those
-    /// in use included, and returns the bytes given back. Does nothing by default.
+    /// Gives unallocated memory back to its source until no more than `keep` bytes are reserved, bytes in use
+    /// included, and returns the bytes given back. Does nothing by default.
     ///
     /// # Errors
     /// Any error; what was not given back is kept.
@@ -112,22 +110,21 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
         Ok(0)
     }
 
-    /// Whether its memory belongs to the stream's context, as `cuMemAlloc`'s does, rather than to a
-    /// pool of the device: launches then need access of context to context for it, not that of a
-    /// device to a pool. Must not change; an allocator that passes on another one's memory returns
+    /// Whether the allocator's memory belongs to the stream's context, as that of `cuMemAlloc` does, rather
+    /// than to a pool of the device. For such memory launches need access from context to context, not from a
+    /// device to a pool. The answer must not change; an allocator that passes on another one's memory returns
     /// that one's answer.
     fn is_in_the_context(&self) -> bool {
         false
     }
 
-    /// Its name in errors and reports; by default the type's name.
+    /// The allocator's name in errors and reports; by default the type's name.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
     }
 }
 
-/// Trims each of `all`, so that they reserve no more than `keep` bytes together. Returns the bytes given
-/// back.
+/// Trims each of `all` so that together they reserve no more than `keep` bytes. Returns the bytes given back.
 fn trim_all<T>(
     all: &[T],
     keep: usize,
@@ -141,7 +138,7 @@ fn trim_all<T>(
         together = elsewhere + reserved(one);
         trimmed
     });
-    // Each is trimmed, also after one that fails.
+    // Trims each, also after one has failed.
     trimmed.collect::<Vec<_>>().into_iter().sum()
 }
 

@@ -18,8 +18,8 @@ use crate::util::debug_by;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
-/// The rows are [`pitch`](Self::pitch) bytes apart, a distance that the driver chooses. The bytes
-/// between them belong to no row. A kernel is given the buffer like any other, and its pitch.
+/// The rows are [`pitch`](Self::pitch) bytes apart, a distance that the driver chooses. The bytes between
+/// rows belong to none. Pass the buffer to a kernel like any other, with its pitch.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -40,8 +40,8 @@ pub struct PitchedBuffer<T: Pod> {
 
 /// # Pitched memory
 impl Context {
-    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver
-    /// call if there are none.
+    /// Allocates `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`. Makes no
+    /// driver call if there are no elements.
     ///
     /// Like memory of [`Context::alloc`] it belongs to no stream, and freeing it waits for the
     /// whole device.
@@ -99,7 +99,7 @@ impl<T: Pod> PitchedBuffer<T> {
         self.height
     }
 
-    /// Bytes from the beginning of a row to that of the next.
+    /// Bytes from the beginning of a row to the beginning of the next.
     pub fn pitch(&self) -> usize {
         self.pitch
     }
@@ -114,8 +114,8 @@ impl<T: Pod> PitchedBuffer<T> {
     /// A view of a row.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a row that does not exist, and if the
-    /// pitch is no multiple of the elements' alignment.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a row that does not exist, and if the pitch is not a
+    /// multiple of the elements' alignment.
     pub fn row(&self, y: usize) -> Result<DeviceSlice<'_, T>> {
         self.bytes.slice(self.row_range(y)?)?.cast()
     }
@@ -145,7 +145,7 @@ impl<T: Pod> PitchedBuffer<T> {
         self.bytes.as_view_mut()
     }
 
-    /// Notes that work that other code enqueues on `stream` uses the buffer: see
+    /// Notes that work which other code enqueues on `stream` uses the buffer: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors

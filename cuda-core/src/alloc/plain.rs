@@ -1,4 +1,4 @@
-//! One call of the driver for each block, which belongs to no stream: `cuMemAlloc`.
+//! Memory from `cuMemAlloc`: one driver call for each block. The blocks belong to no stream.
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
@@ -61,7 +61,7 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
 /// `cuMemFree_v2`, which waits for the device.
 ///
 /// # Safety
-/// The address is that of memory which `cuMemFree` frees, is given up, and no work uses it.
+/// `cuMemFree` frees memory at this address, the caller gives it up, and no work uses it.
 pub(crate) unsafe fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
@@ -71,12 +71,12 @@ pub(crate) unsafe fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
 
 /// # Allocating without a stream
 impl Context {
-    /// `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`; no driver
-    /// call if `len` is zero.
+    /// Allocates `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`. Makes no
+    /// driver call if `len` is zero.
     ///
-    /// For devices without memory pools, and for memory that other processes are to open
-    /// ([`DeviceBuffer::ipc_handle`]). Otherwise use [`Stream::alloc`](crate::Stream::alloc):
-    /// allocating here takes much longer, and freeing waits for the whole device.
+    /// Use it on devices without memory pools, and for memory that other processes are to open
+    /// ([`DeviceBuffer::ipc_handle`]). Otherwise use [`Stream::alloc`](crate::Stream::alloc): this call takes
+    /// much longer, and freeing waits for the whole device.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before any driver call; [`Error::OutOfMemory`].
@@ -94,7 +94,7 @@ impl Context {
     }
 }
 
-/// A buffer of `len` elements in memory that `owner` frees. Nothing uses it yet.
+/// Makes a buffer of `len` elements in memory that `owner` frees. Nothing uses it yet.
 pub(crate) fn owned<T: Pod>(
     context: &Context,
     address: CUdeviceptr,
@@ -105,7 +105,7 @@ pub(crate) fn owned<T: Pod>(
     Buffer::from_storage(owned_storage(context, address, bytes, owner), len)
 }
 
-/// Memory with an owner of its own, for a buffer that has more than elements.
+/// Makes storage that `owner` frees, for a buffer that holds more than its elements.
 pub(crate) fn owned_storage(
     context: &Context,
     address: CUdeviceptr,

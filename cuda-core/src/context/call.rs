@@ -1,4 +1,4 @@
-//! Driver calls that need a context current, on a thread whose captures they must not end.
+//! Driver calls that need a current context, and must not end the thread's captures.
 
 #[cfg(unix)]
 use std::os::fd::{OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use crate::error::{Error, OutOfMemory, Result, asked};
 use crate::process::effect::give_fd;
 use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
 
-/// Keeps the thread in relaxed capture mode, which ends first, and a context current.
+/// Keeps a context current and the thread in relaxed capture mode; the mode ends first.
 pub(crate) type RelaxedEntry = (RelaxedCaptureMode, Entered);
 
 impl Context {
@@ -24,8 +24,8 @@ impl Context {
         Ok(calls())
     }
 
-    /// Imports an object by a descriptor, which stays the caller's: the driver gets a duplicate. `own`
-    /// takes the handle.
+    /// Imports an object by a file descriptor. The descriptor stays the caller's: the driver gets a
+    /// duplicate. `own` takes the handle.
     #[cfg(unix)]
     pub(crate) fn import_fd<H, R>(
         &self,
@@ -44,7 +44,7 @@ impl Context {
         Ok(own(raw))
     }
 
-    // Compiled once, and not with each closure of `relaxed`.
+    // Compiled once, not with each closure of `relaxed`.
     #[inline(never)]
     pub(crate) fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
@@ -72,8 +72,8 @@ impl Context {
         self.relaxed(|| asked(op, to, call))?
     }
 
-    /// [`Context::call`] for a call that allocates `bytes` on the device. Without bytes there is no call, and the
-    /// result is `to`.
+    /// [`Context::call`] for a call that allocates `bytes` on the device. For zero bytes, makes no call and
+    /// returns `to`.
     pub(crate) fn allocate<R>(
         &self,
         op: &'static str,
@@ -87,7 +87,7 @@ impl Context {
         self.call(op, to, call).map_err(|error| self.explain(error, op, bytes))
     }
 
-    /// [`Context::call`] for a call that releases a resource. Some of those wait for the device.
+    /// [`Context::call`] for a call that releases a resource. Some such calls wait for the device.
     pub(crate) fn release(
         &self,
         op: &'static str,

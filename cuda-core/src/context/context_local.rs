@@ -16,9 +16,9 @@ use crate::util::debug_by;
 /// handles belong to a thread and a device.
 ///
 /// Each value is created, used and dropped on the one thread that asked for it, with its context
-/// current, so its type need not be [`Send`]. It is dropped when its thread ends, or after the slot
-/// is dropped: at once on the thread that drops the slot, on another thread when that thread next
-/// uses a slot. Until then the value keeps its context alive.
+/// current, so its type need not be [`Send`]. It is dropped when its thread ends, or after the slot is
+/// dropped: at once on the thread that drops the slot, and on any other thread when that thread next uses a
+/// slot. Until then the value keeps its context alive.
 ///
 /// If the driver is gone, at the end of the process or in a fork's child, or if the context cannot
 /// be made current, values are leaked: a library's own destructor would call the driver where it
@@ -38,14 +38,14 @@ use crate::util::debug_by;
 /// ```
 pub struct ContextLocal<H: 'static, F = fn(&Context) -> Result<H>> {
     create: F,
-    /// Dropped with the slot: a thread that finds it gone drops its values of the slot.
+    /// Dropped with the slot. A thread that finds it gone drops its values of the slot.
     identity: OnceLock<Arc<()>>,
     /// Values stay on their threads.
     _values: PhantomData<fn() -> H>,
 }
 
 impl<H: 'static, F> ContextLocal<H, F> {
-    /// An empty slot; `create` makes the values, with the context current.
+    /// Makes an empty slot; `create` makes the values, with the context current.
     pub const fn new(create: F) -> Self {
         Self { create, identity: OnceLock::new(), _values: PhantomData }
     }
@@ -56,8 +56,8 @@ impl<H: 'static, F> ContextLocal<H, F> {
     /// `f` may use this slot and others.
     ///
     /// # Errors
-    /// Those of `f`; those of creating the value, which then does not exist; those of
-    /// [`Context::enter`] and of [`Guard::restore`](crate::Guard::restore).
+    /// Those of `f`; those of `create`, which leave no value; those of [`Context::enter`] and of
+    /// [`Guard::restore`](crate::Guard::restore).
     pub fn with<R, E: From<Error>>(
         &self,
         context: &Context,
@@ -86,8 +86,8 @@ impl<H: 'static, F> Drop for ContextLocal<H, F> {
     fn drop(&mut self) {
         // Drops the last reference before checking which values are abandoned.
         drop(self.identity.take());
-        // Where the driver must not be called, the values stay: the next use of a slot on this thread, or
-        // the thread's end, drops them; a process that exits leaks them.
+        // Where the driver must not be called, the values stay until the next use of a slot on this thread,
+        // or the thread's end, drops them; a process that exits leaks them.
         if !deferred::must_not_run_here() {
             drop_abandoned();
         }
@@ -96,7 +96,7 @@ impl<H: 'static, F> Drop for ContextLocal<H, F> {
 
 debug_by! { [H: 'static, F] ContextLocal<H, F>: |_it| "ContextLocal" }
 
-/// One value.
+/// A value with its context.
 struct Local<H> {
     context: Context,
     // INVARIANT: taken only by `Drop`.
@@ -114,8 +114,7 @@ impl<H> Drop for Local<H> {
         };
         // SAFETY: the field is not touched after this, the only place that takes it.
         let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
-        // A panic must neither escape a thread's last destructors nor keep other values from
-        // theirs.
+        // A panic must neither escape the thread's last destructors nor keep other values from being dropped.
         contain(|| drop(handle));
         drop(guard);
     }
@@ -139,8 +138,8 @@ fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
     local?.downcast().ok()
 }
 
-/// Keeps a new value, unless creating it created another for the same slot and context, which is
-/// then used instead. A thread that is ending keeps nothing: the value serves this one call.
+/// Keeps a new value and returns it. If creating it created another for the same slot and context, returns
+/// that one instead. A thread that is ending keeps nothing: the value serves this one call.
 fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>> {
     let local = Rc::new(Local { context: context.clone(), handle: ManuallyDrop::new(handle) });
     if let Some(earlier) = find(slot, context) {
@@ -158,8 +157,8 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
     local
 }
 
-/// Drops this thread's values of slots that are gone, outside the borrow: their destructors may
-/// call back into this module.
+/// Drops this thread's values of slots that are gone. Does so outside the borrow: their destructors may call
+/// back into this module.
 fn drop_abandoned() {
     let abandoned = thread::with(|thread| {
         let values = thread.values.take().into_iter();

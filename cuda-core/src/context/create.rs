@@ -32,9 +32,9 @@ impl Context {
     #[doc(alias("cuCtxCreate", "cuCtxPopCurrent"))]
     pub fn new(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
-        // Popped again if the pop fails and the context is still current: in any case the caller's
-        // context must become current again. If it fails twice, dropping the context destroys it,
-        // which pops it too.
+        // If the pop fails and the context is still current, pops again: in any case the caller's context
+        // must become current again. If the pop fails twice, dropping the context destroys it, which pops it
+        // too.
         if let Err(first) = current::pop() {
             if current::get_again()? == context.raw() {
                 current::pop().map_err(|_| first)?;
@@ -75,7 +75,7 @@ impl Context {
         match created {
             Ok(()) => Ok(Self::register(raw, device, ContextKind::Created)),
             Err(failed) => Err(failed.undo(|| {
-                // It may have been created and pushed despite the error.
+                // Despite the error, the context may have been created and pushed.
                 if !raw.is_null() && current::get_again().is_ok_and(|now| now.0 == raw) {
                     drop(Self::register(raw, device, ContextKind::Created));
                 }

@@ -1,7 +1,7 @@
-//! The thread's current context: asked of the driver every time, never cached.
+//! The thread's current context: the driver is asked every time, and nothing is cached.
 //!
-//! Other libraries switch it without this crate's knowledge, so only the driver's answer counts.
-//! This module only keeps the created contexts alive that this crate left current.
+//! Other libraries switch it without this crate's knowledge, so only the driver's answer counts. This module
+//! only keeps alive the created contexts that this crate left current.
 
 use std::ptr;
 
@@ -36,7 +36,7 @@ pub enum Current {
     Unknown(UnknownContext),
 }
 
-/// The handle of a context that other code created, and may destroy.
+/// The handle of a context that other code created and may destroy.
 ///
 /// This crate can use such a context once [`Context::from_raw`] is given the owner that keeps it
 /// alive:
@@ -104,23 +104,23 @@ pub(crate) fn get() -> Result<RawContext> {
     asked("cuCtxGetCurrent", ptr::null_mut(), |raw| unsafe { cu::cuCtxGetCurrent(raw) }).map(Handle)
 }
 
-/// [`get`] at the end of a scope, where an unknown answer costs more: tries again if it fails.
+/// [`get`] at the end of a scope, where a failure costs more: tries again if it fails.
 #[inline]
 pub(crate) fn get_again() -> Result<RawContext> {
     get().or_else(|first| get().map_err(|_| first))
 }
 
-/// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
+/// `cuCtxSetCurrent`. The caller keeps the context alive while it stays current.
 #[inline]
 pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
-    // SAFETY: null pops an entry. Any other handle is live: the caller ensures it, except for a context that
-    // other code had made current and this crate does not know. The owner of that answers for it: see
+    // SAFETY: null pops an entry. The caller ensures that any other handle is live, except for a context that
+    // other code had made current and this crate does not know. Its owner is responsible for that: see
     // `Guard`.
     attempt("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
-/// Makes `raw` current in place of `saved`, which is current. On failure the call is undone, if it
-/// may have taken effect.
+/// Makes `raw` current in place of `saved`, which is current. If the call fails but may have taken effect,
+/// undoes it.
 pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
     // The caller gets the first error, so a second one is ignored.
     set_or(saved, raw, |_| ())
@@ -129,7 +129,7 @@ pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
 /// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
-    // What is current if the call cannot be undone is unknown, so the context must stay alive.
+    // If the call cannot be undone, what is current is unknown, so the context must stay alive.
     set_or(saved, raw, |_| keep_pushed(context))
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn pop() -> Result<RawContext> {
         .map(Handle)
 }
 
-/// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
+/// `cuCtxPushCurrent`. The caller keeps the context alive while it is on the stack.
 pub(crate) fn push(raw: RawContext) -> Result<(), Failed> {
     // SAFETY: the handle is live, as the caller ensures.
     attempt("cuCtxPushCurrent", unsafe { cu::cuCtxPushCurrent_v2(raw.0) })
@@ -158,8 +158,8 @@ const DEEPEST: usize = 1024;
 
 /// Makes `saved` current again, whatever is current now.
 ///
-/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was empty,
-/// so every entry there is now was pushed since, and is popped.
+/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was empty, so every
+/// entry now on it was pushed since, and is popped.
 pub(crate) fn restore(saved: RawContext) -> Result<()> {
     // Tried again if it fails: leaving the wrong context current would break the caller elsewhere.
     set(saved).or_else(|first| set(saved).map_err(|_| first)).inspect_err(|_| note_stray())?;
@@ -187,15 +187,15 @@ pub(crate) fn note_stray() {
     thread::with(|thread| thread.strays.set(thread.strays.get().wrapping_add(1)));
 }
 
-/// Differs from an earlier value on the same thread if the context that was current then may have
-/// been replaced permanently since.
+/// Returns a count for this thread. If it differs from an earlier value, the context that was current then
+/// may have been replaced permanently since.
 #[inline]
 pub(crate) fn strays() -> u32 {
     thread::with(|thread| thread.strays.get())
 }
 
-/// The thread ends, but its stack still exists, and destructors of other libraries' thread-locals
-/// may ask what is current: the answer must not be a destroyed context.
+/// Takes kept contexts out of the stack of a thread that ends. The stack still exists, and destructors of
+/// other libraries' thread-locals may ask what is current: the answer must not be a destroyed context.
 pub(crate) fn end() {
     while let Some(OnStack { context, entries }) = with_kept(Vec::pop) {
         let raw = context.raw();
@@ -209,17 +209,18 @@ pub(crate) fn end() {
     release_all();
 }
 
-/// Removes the topmost entries of that context from the thread's stack, as many as there are, but no
-/// more than `entries`. Entries above stay, kept alive by the code that put them there.
+/// Removes up to `entries` of the context's topmost entries from the thread's stack. Other contexts' entries
+/// above them stay, kept alive by the code that pushed them.
 fn take_out(raw: RawContext, entries: usize) -> Result<()> {
     let mut above = Vec::new();
     let taken = pop_through(raw, entries, &mut above);
-    // All of them, also after an error.
+    // Pushes all of them back, also after an error.
     let back = above.into_iter().rev().map(push).fold(Ok(()), Result::and);
     taken.and(back.map_err(Error::from))
 }
 
-/// Pops entries until that many of the context are gone; those of others are added to `above`.
+/// Pops until `entries` entries of the context are gone, or the stack is empty; adds popped entries of other
+/// contexts to `above`.
 fn pop_through(raw: RawContext, mut entries: usize, above: &mut Vec<RawContext>) -> Result<()> {
     while entries > 0 {
         if above.len() == DEEPEST {
@@ -241,8 +242,8 @@ fn pop_through(raw: RawContext, mut entries: usize, above: &mut Vec<RawContext>)
 /// A context that is kept because this crate left it on the thread's stack.
 pub(crate) struct OnStack {
     context: Context,
-    // INVARIANT: not zero, and no fewer than the entries of this crate that the stack has of it. More if
-    // other code has replaced or popped some, which nothing tells.
+    // INVARIANT: not zero, and no fewer than the context's entries on the stack that this crate made. It is
+    // more if other code has replaced or popped some, which this crate cannot notice.
     entries: usize,
 }
 
@@ -256,7 +257,7 @@ pub(crate) fn keep_pushed(context: &Context) {
     if context.is_primary() {
         return;
     }
-    // If the thread is past its end, what stays on the stack is kept permanently.
+    // If the thread's destructors have run, the contexts left on its stack are kept permanently.
     thread::with(thread::Thread::is_ended_with);
     with_kept(|kept| match kept.iter_mut().find(|kept| kept.context == *context) {
         Some(known) => known.entries += 1,
@@ -264,7 +265,7 @@ pub(crate) fn keep_pushed(context: &Context) {
     });
 }
 
-/// Notes that the top of the stack, which was `before`, is now `context`; [`None`]: one that needs
+/// Notes that the top of the stack, which was `before`, is now `context`; [`None`] stands for one that needs
 /// no keeping.
 pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
     let replaced = with_kept(|kept| {
@@ -275,7 +276,7 @@ pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
     if let Some(context) = context {
         keep_pushed(context);
     }
-    // Dropped last: this may destroy the context, which must not be current any more.
+    // Dropped last: this may destroy the context, which must no longer be current.
     drop(replaced);
 }
 

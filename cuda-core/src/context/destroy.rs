@@ -19,19 +19,18 @@ use crate::util::lock;
 
 /// # Closing
 impl Context {
-    /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`,
-    /// then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports a failure to the hook of
+    /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`, then
+    /// `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping the context reports a failure to the hook of
     /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
-    /// A primary context lives on until the process ends. Closing a foreign context drops its
-    /// owner.
+    /// A primary context stays until the process ends. Closing a foreign context drops its owner.
     ///
     /// # Errors
-    /// [`Error::ContextInUse`], with the context unchanged, while it is kept alive by clones,
-    /// streams, buffers, events or guards, by a thread on which it is current, or by work that is
-    /// not known to be done. [`Context::synchronize`] completes such work, and
-    /// [`drops::flush`](crate::drops::flush) ends all waits for it. The driver's of the call that
-    /// destroys it, with a context that is [given up](Error::GivenUp).
+    /// [`Error::ContextInUse`], with the context unchanged, while something keeps it alive: clones, streams,
+    /// buffers, events or guards, a thread on which it is current, or work that is not known to be done.
+    /// [`Context::synchronize`] completes such work, and [`drops::flush`](crate::drops::flush) ends all waits
+    /// for it. The driver's error of the call that destroys the context, which is then
+    /// [given up](Error::GivenUp).
     ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
@@ -48,7 +47,7 @@ impl Context {
         let (raw, this) = Rejected::unless(self.live(), self)?;
         let Ref::Counted(shared) = this.0 else { return Ok(()) };
         let sole = Arc::try_unwrap(shared).or_else(|shared| {
-            // Marks of completed work keep it alive, too.
+            // Marks of completed work keep the context alive, too.
             forget_reached();
             Arc::try_unwrap(shared)
         });
@@ -62,8 +61,8 @@ impl Context {
         })
     }
 
-    /// Makes sure that the context is never destroyed, and reports that, once: it could not
-    /// be proven that no work uses memory in it. A primary context lives on in any case.
+    /// Makes sure that the context is never destroyed, and reports that once: work may still use memory in
+    /// it. A primary context is never destroyed in any case.
     pub(crate) fn leave_behind(&self, why: &Error) {
         let Ref::Counted(inner) = &self.0 else { return };
         if !inner.left_behind.swap(true, Ordering::AcqRel) {
@@ -73,9 +72,9 @@ impl Context {
     }
 }
 
-/// Reports memory that a `Drop` could not release. If the driver still has the memory, its context is kept until the
-/// process ends, too: destroying the context would free the memory, which unfinished work may use, perhaps of
-/// another context.
+/// Reports memory that a `Drop` could not release. If the driver still has the memory, its context is kept
+/// until the process ends: destroying the context would free the memory, which unfinished work of this or
+/// another context may use.
 pub(crate) fn leave_behind(
     context: &Context,
     what: Resource,
@@ -90,7 +89,7 @@ pub(crate) fn leave_behind(
 }
 
 impl ContextInner {
-    /// Takes the handle out of the bookkeeping, and returns what there is to destroy, if anything.
+    /// Removes the handle from the bookkeeping, and returns what is to be destroyed, if anything.
     fn retire(&mut self) -> Option<ContextKind> {
         let kind = mem::replace(&mut self.kind, ContextKind::GivenUp);
         if let ContextKind::Primary | ContextKind::GivenUp = kind {
@@ -103,7 +102,8 @@ impl ContextInner {
             return None;
         }
         let raw = self.raw;
-        // Before the handle dies, so that a new context with the same handle is not mistaken for this one.
+        // Removed before the handle dies, so that a new context with the same handle is not mistaken for this
+        // one.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
         peer::forget(raw);
         Some(kind)
@@ -123,9 +123,9 @@ impl Drop for ContextInner {
     }
 }
 
-/// Waits for the context's work, with the context current. A failed wait is no failure to destroy:
-/// the work's own error was reported where that work was waited for. `Err`: the context that was
-/// current and could not be restored, and why.
+/// Waits for the context's work, with the context current. Ignores an error of the wait: the work's own error
+/// was reported where that work was waited for. `Err` holds the context that was current but could not be
+/// restored, and why.
 fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     let Ok(before) = current::get() else { return Ok(()) };
     match current::set_or_undo(before, raw) {
@@ -137,8 +137,7 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
             drop(relaxed);
             current::restore(before).map_err(|error| (before, error))
         }
-        // The change was undone, so nothing was waited for; otherwise the wrong context is still
-        // current.
+        // If the change was undone, nothing was waited for. Otherwise the wrong context is still current.
         Err(_) if current::get_again().is_ok_and(|now| now == before) => Ok(()),
         Err(error) => Err((before, error)),
     }
@@ -158,7 +157,7 @@ fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), FailedRelease> {
     };
     if let Err((before, error)) = wait_for_work(raw) {
         if green.is_some() {
-            // It may be current on this thread, and destroying it would leave it so.
+            // The context may be current on this thread, and destroying it would leave it current.
             return Err(FailedRelease::Unknown(error));
         }
         drop_hook::report(Resource::Current, before.number(), 0, Some(error));

@@ -30,7 +30,7 @@ pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
     released("cuGreenCtxDestroy", unsafe { cu::cuGreenCtxDestroy(green.0) })
 }
 
-/// Multiprocessors of a device, to be divided between green contexts. From CUDA 12.4 on.
+/// Multiprocessors of a device, to be divided among green contexts. From CUDA 12.4 on.
 ///
 /// ```no_run
 /// use cuda_core::{Context, Device};
@@ -47,7 +47,8 @@ pub struct SmResource {
     // INVARIANT: as the driver filled it in, of the kind CU_DEV_RESOURCE_TYPE_SM.
     raw: CUdevResource,
     device: Device,
-    /// Keeps the context whose multiprocessors they are: what the description refers to may be that context's.
+    /// Keeps the context that the multiprocessors were queried from: the description may refer to the
+    /// context's data.
     _of: Option<Context>,
 }
 
@@ -72,7 +73,7 @@ unsafe impl Sync for SmResource {}
 pub struct SmSplit {
     /// Groups of as many multiprocessors as requested, rounded up to what the device supports.
     pub groups: Vec<SmResource>,
-    /// What is left; may be nothing.
+    /// The multiprocessors that are left; may be none.
     pub remaining: SmResource,
 }
 
@@ -103,16 +104,16 @@ impl SmResource {
         unsafe { self.raw.__bindgen_anon_1.sm }.smCount
     }
 
-    /// The device that they belong to.
+    /// The device that the multiprocessors belong to.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Divides them into at most `groups` groups of at least `count` each:
+    /// Divides the multiprocessors into at most `groups` groups of at least `count` each:
     /// `cuDevSmResourceSplitByCount`. There may be fewer groups than requested.
     ///
     /// # Errors
-    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are not that many.
+    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are too few multiprocessors.
     #[doc(alias("cuDevSmResourceSplitByCount"))]
     pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
         driver::ensure()?;
@@ -145,9 +146,8 @@ debug_by! { [] SmResource: |it| "SmResource({} of {:?})", it.count(), it.device 
 
 /// # Green contexts
 impl Context {
-    /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
-    /// `cuGreenCtxGetDevResource` of a [green](Context::new_green) one, of drivers from CUDA
-    /// 12.4 on.
+    /// Returns the multiprocessors that this context's work runs on: `cuCtxGetDevResource`, or for a
+    /// [green](Context::new_green) context `cuGreenCtxGetDevResource`, of drivers from CUDA 12.4 on.
     ///
     /// # Errors
     /// The driver's.
@@ -183,7 +183,7 @@ impl Context {
     /// `cuDevResourceGenerateDesc`, `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA
     /// 12.4 on. The thread's current context stays unchanged.
     ///
-    /// Streams created in it run their kernels only on its multiprocessors; otherwise it behaves
+    /// Streams created in the context run their kernels only on its multiprocessors; otherwise it behaves
     /// like any other context. It is destroyed with its last reference.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Context {
             let why = format!("multiprocessors of devices {first} and {other} do not go together");
             return Err(Error::invalid(op, why));
         }
-        // It shares the primary context's memory, so the primary context must outlive it.
+        // A green context shares the primary context's memory, so the primary context must outlive it.
         device.primary()?;
         let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
         // SAFETY: the call reads as many resources as counted, all of the driver's making, and
@@ -223,7 +223,8 @@ impl Context {
         let context = asked("cuCtxFromGreenCtx", ptr::null_mut(), |context| unsafe {
             cu::cuCtxFromGreenCtx(context, green.0)
         });
-        // Nothing refers to it yet. If this fails too, it is leaked; the caller gets the first error.
+        // Nothing refers to the green context yet. If destroying it fails too, it is leaked; the caller gets
+        // the first error.
         let context = context.inspect_err(|_| drop(destroy(green)))?;
         Ok(Context::register(context, device, ContextKind::Green(green)))
     }

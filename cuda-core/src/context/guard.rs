@@ -1,4 +1,4 @@
-//! The guard makes a context current for a scope, then restores what was current before.
+//! The guard that makes a context current for a scope, then restores what was current before.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -17,8 +17,8 @@ use crate::util::debug_by;
 /// context of the same device is another context. Two driver calls if the context is current
 /// already, four otherwise, five if nothing was.
 ///
-/// Guards that are dropped out of order restore what each of them saw: the context that the last
-/// one restores stays current. A forgotten guard leaves its context current, which stays alive.
+/// Guards that are dropped out of order restore what each of them saw: the context that the last one restores
+/// stays current. A forgotten guard leaves its context current and alive.
 ///
 /// A context that the guard saved stays alive, too, if this crate knows it. A context of another
 /// library that was never passed to [`Context::from_raw`] is a bare handle: if its owner destroys
@@ -86,7 +86,7 @@ impl Guard {
         Self { saved, saved_keep, entered, restores: true, _not_send: PhantomData }
     }
 
-    /// A guard that has found its context current.
+    /// Makes a guard whose context was current already.
     #[cold]
     pub(crate) fn of_present(context: &Context) -> Self {
         Self::over(context.raw(), None, context)
@@ -127,23 +127,21 @@ impl Guard {
                 }
                 return Ok(());
             }
-            // What is current is unknown: restore the saved context, if this guard ever replaced
-            // it.
+            // What is current is unknown: the saved context is restored only if this guard replaced it.
             Err(error) if self.saved == self.entered.raw() => return Err(error),
             _ => current::restore(self.saved).inspect_err(|_| {
-                // The call may have taken effect; the entered context is kept already.
+                // Despite the error, the call may have taken effect. The entered context is kept already.
                 if let Some(saved) = self.saved_context() {
                     current::keep_pushed(saved);
                 }
             })?,
         }
-        // Reference-counted contexts: what is current now needs a reference of its own, since the
-        // one that first made it current may be gone, for example if guards are dropped out of
-        // order.
+        // A reference-counted context that is current now needs a reference of its own. The reference from
+        // when it was first made current may be gone, for example if guards are dropped out of order.
         if self.saved.0.is_null() {
             current::release_all();
         } else {
-            // Which entry was replaced is unknown if the query failed; it stays kept.
+            // If the query failed, which entry was replaced is unknown; it stays kept.
             let before = now.as_ref().map_or(Handle(ptr::null_mut()), |now| *now);
             current::keep_replaced(before, self.saved_context());
         }
@@ -175,8 +173,8 @@ debug_by! { [] Guard: |it| "Guard" { entered: it.entered, saved: it.saved.0 } }
 
 /// A context made current around calls of this crate only.
 ///
-/// Between these no other code runs on the thread, so what is current at the end is known without
-/// asking: one driver call if the context is current already, three otherwise.
+/// No other code runs on the thread between these calls, so what is current at the end is known without
+/// asking. This costs one driver call if the context is current already, three otherwise.
 pub(crate) struct Entered {
     raw: RawContext,
     /// What to restore, if it was another context or none.
@@ -194,7 +192,7 @@ impl Entered {
         let saved = current::get()?;
         let differs = saved != raw;
         if differs {
-            // The caller gets the error of the first call, and a drop returns none.
+            // The caller gets the first call's error; the error of undoing it can only be reported.
             current::set_or(saved, raw, |error| {
                 current::keep_pushed(context);
                 report_lost(saved, error);
@@ -208,8 +206,8 @@ impl Entered {
         })
     }
 
-    /// Makes the context current again if a scope inside this one failed to: a default stream's
-    /// handle would otherwise mean another context's stream. No driver call if no scope failed.
+    /// Makes the context current again if a scope inside this one failed to restore it: a default stream's
+    /// handle would otherwise mean another context's stream. Makes no driver call if no scope failed.
     #[inline]
     pub(crate) fn ensure_current(&self) -> Result<()> {
         if self.strays == current::strays() {
@@ -240,7 +238,7 @@ impl Drop for Entered {
 fn set_once_more(saved: RawContext) {
     let Err(failed) = current::set(saved) else { return };
     current::note_stray();
-    // It stays current, and only this thread keeps it alive.
+    // The wrong context stays current, and only this thread keeps it alive.
     if let Some(now) = current::get_again().ok().and_then(context::known) {
         current::keep_present(&now);
     }

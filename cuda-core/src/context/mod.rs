@@ -1,5 +1,5 @@
-//! Contexts: one object for each context of the driver, kept alive by everything that saves its
-//! handle.
+//! Contexts: one object for each context of the driver. Everything that saves the handle keeps the object
+//! alive.
 
 use std::any::Any;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::types::Resource;
 use crate::util::{Pocket, compare_by, debug_by, lock};
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod switch;
 
 pub(crate) mod primary;
@@ -41,15 +41,15 @@ pub(crate) use peer::{Changes, Confined, Crossing, Exposed, Moment, PeerAccess, 
 
 /// A context of the driver.
 ///
-/// There is one object for each context: two ways to reach it yield equal values that share all
-/// bookkeeping. A clone is a reference; the primary context of a device lives until the process
-/// ends, a created one until its last reference, stream, buffer, event and guard are gone.
+/// There is one object for each context: however it is reached, the values are equal and share all
+/// bookkeeping. A clone is a reference. The primary context of a device lives until the process ends; a
+/// created one lives until its last reference, stream, buffer, event and guard are gone.
 ///
 /// No method changes which context is current, unless its documentation says so.
 ///
 /// # Errors
-/// Functions that name no errors of their own return the driver's. Inside a host function all
-/// return [`Error::InCallback`].
+/// Functions whose documentation names no errors return the driver's. Inside a host function all return
+/// [`Error::InCallback`].
 ///
 /// ```no_run
 /// use cuda_core::{Context, Device};
@@ -73,8 +73,8 @@ enum Ref {
 }
 
 pub(crate) struct ContextInner {
-    // INVARIANT: a live context for as long as this value exists: retained (primary), owned
-    // (created), or kept alive by the owner stored beside it (foreign). Null if it was given up.
+    // INVARIANT: a live context while this value exists: retained (primary), owned (created), or kept alive
+    // by the owner stored beside it (foreign). Null if it was given up.
     raw: RawContext,
     device: Device,
     kind: ContextKind,
@@ -106,7 +106,7 @@ macro_rules! of_context {
 
 pub(crate) use of_context;
 
-/// What is known of a context's streams.
+/// Names the field for what this crate knows of a context's streams.
 pub(crate) enum Streams {}
 
 enum ContextKind {
@@ -120,10 +120,10 @@ enum ContextKind {
 /// A context's handle.
 pub(crate) type RawContext = Handle<CUcontext>;
 
-/// Contexts that are not primary, by handle.
+/// All contexts other than primary ones, by handle.
 static REGISTRY: Mutex<Vec<(RawContext, Weak<ContextInner>)>> = Mutex::new(Vec::new());
 
-/// The object for `raw`, if there is one.
+/// Returns the object for `raw`, if there is one.
 pub(crate) fn known(raw: RawContext) -> Option<Context> {
     if let Some(primary) = primary::retained().find(|primary| primary.raw() == raw) {
         return Some(primary.clone());
@@ -131,14 +131,14 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     find(&lock(&REGISTRY), raw)
 }
 
-/// The object for `raw`, of a context that is not primary.
+/// Returns the object for `raw`, if that is a known context other than a primary one.
 fn find(registry: &[(RawContext, Weak<ContextInner>)], raw: RawContext) -> Option<Context> {
     let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
     weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
-/// All contexts that this crate has an object for. Each is kept alive by its own turn alone, so that the
-/// program can close the others while it waits for one.
+/// Iterates over all contexts that this crate has an object for. Only the context that the caller has got is
+/// kept alive, so the program can close the others while the caller waits for that one.
 pub(crate) fn all_known() -> impl Iterator<Item = Context> {
     let counted: Vec<_> = lock(&REGISTRY).iter().map(|(_, weak)| weak.clone()).collect();
     let counted = counted.into_iter().filter_map(|weak| weak.upgrade());
@@ -153,7 +153,7 @@ impl Context {
         if let ContextKind::Foreign(_) = kind {
             // Another thread may have registered the same foreign context meanwhile.
             if let Some(known) = find(&registry, Handle(raw)) {
-                // Before the given owner is dropped, which happens at the return.
+                // Unlocks before the return, which drops the given owner.
                 drop(registry);
                 return known;
             }
@@ -167,9 +167,9 @@ impl Context {
 
     /// Creates an object for a foreign context, with the owner that keeps it alive.
     ///
-    /// If this crate knows the context already, the known object is returned and `owner` dropped: an
-    /// owner that others need, too, is given as a clone of an [`Arc`].
-    /// There is an example at [`UnknownContext`](crate::UnknownContext).
+    /// If this crate knows the context already, the known object is returned and `owner` is dropped. If other
+    /// code needs the owner too, pass a clone of an [`Arc`]. There is an example at
+    /// [`UnknownContext`](crate::UnknownContext).
     ///
     /// # Errors
     /// The driver's, when asked for the context's device.
@@ -197,8 +197,8 @@ impl Context {
     /// The driver's.
     ///
     /// # Safety
-    /// A context that this crate does not know must outlive the value returned, its clones, everything that is
-    /// created in it, and every guard that saved it as current.
+    /// A context that this crate does not know must outlive the returned value, its clones, everything
+    /// created in the context, and every guard that saved it as current.
     ///
     /// ```no_run
     /// use cuda_core::Context;
@@ -225,8 +225,8 @@ impl Context {
         self.inner().device
     }
 
-    /// The driver's handle, valid for as long as this value or a clone of it lives; null for a
-    /// context that was [given up](Error::GivenUp).
+    /// The driver's handle, valid while this value or a clone of it lives; null for a context that was
+    /// [given up](Error::GivenUp).
     #[inline]
     pub fn as_raw(&self) -> CUcontext {
         self.inner().raw.0
@@ -237,7 +237,7 @@ impl Context {
         self.inner().raw
     }
 
-    /// The handle; an error if it was given up.
+    /// Returns the handle, or an error if the context was given up.
     #[inline]
     pub(crate) fn live(&self) -> Result<RawContext> {
         driver::ensure()?;
@@ -253,7 +253,7 @@ impl Context {
         }
     }
 
-    /// An object whose address identifies the context, and which does not keep the context alive. No other
+    /// Returns an object whose address identifies the context, without keeping the context alive. No other
     /// context's object gets that address while a [`Weak`] of this one exists.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.inner().identity
@@ -264,7 +264,7 @@ impl Context {
         &self.inner().streams
     }
 
-    /// The handle of a green context.
+    /// Returns the green context's handle, if this is one.
     pub(crate) fn green(&self) -> Option<green::RawGreenContext> {
         match self.inner().kind {
             ContextKind::Green(green) => Some(green),
@@ -272,14 +272,14 @@ impl Context {
         }
     }
 
-    /// The context whose address space this one uses: a green context uses the primary one's.
+    /// Returns the context whose address space this one uses: for a green context, the primary one.
     #[inline]
     pub(crate) fn address_space(&self) -> RawContext {
         let primary = self.green().and_then(|_| self.device().retained_primary());
         primary.map_or(self.raw(), Context::raw)
     }
 
-    /// Whether another library created it, of whichever kind.
+    /// Whether another library created the context, whatever its kind.
     #[inline]
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.inner().kind, ContextKind::Foreign(_))
@@ -297,7 +297,7 @@ impl Context {
         Entered::enter(self)
     }
 
-    /// [`Context::enter_briefly`] around one driver call. Nothing if the context is current already.
+    /// [`Context::enter_briefly`] around one driver call. Enters nothing if the context is current already.
     #[inline]
     pub(crate) fn enter_unless_current(&self) -> Result<Option<Entered>> {
         let raw = self.live()?;
@@ -305,7 +305,7 @@ impl Context {
     }
 }
 
-/// The device of a context that need not be current.
+/// Returns the device of a context, which need not be current.
 fn device_of(raw: RawContext) -> Result<Device> {
     let before = current::get()?;
     if before == raw {
@@ -317,7 +317,7 @@ fn device_of(raw: RawContext) -> Result<Device> {
     device
 }
 
-/// The device's primary context, if it has been created. Creates none.
+/// Returns the device's primary context, if it has been created. Creates none.
 fn active_primary(device: Device) -> Result<Option<&'static Context>> {
     let is_active = device.retained_primary().is_some() || device.primary_state()?.is_active;
     is_active.then(|| device.primary()).transpose()

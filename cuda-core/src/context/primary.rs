@@ -1,5 +1,5 @@
-//! Each device's primary context, retained at its first use; its state can be read and changed
-//! before.
+//! Each device's primary context. It is retained at its first use; its state can be read and changed before
+//! that.
 
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
@@ -28,11 +28,11 @@ use crate::util::{Pocket, get_or_try_init, lock};
 pub struct PrimaryState {
     /// Whether the context exists, created by this crate or by other code.
     pub is_active: bool,
-    /// Its flags, or those that it will be created with.
+    /// The context's flags, or those that it will be created with.
     pub flags: ContextFlags,
 }
 
-/// What the process has of a device's primary context.
+/// A device's primary context, once the process has retained it.
 #[derive(Default)]
 pub(crate) struct Primary {
     // INVARIANT: once set, the context stays retained until the process ends.
@@ -45,14 +45,14 @@ impl Pocket for PrimaryContext {
     type Content = Primary;
 }
 
-/// Primary contexts that this process has retained through this crate.
+/// Iterates over the primary contexts that this process has retained through this crate.
 pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
     device::known().filter_map(Device::retained_primary)
 }
 
 const RETAIN: &str = "cuDevicePrimaryCtxRetain";
 
-/// The device's primary context, which stays retained.
+/// Retains the device's primary context, and never releases it.
 pub(super) fn retain(device: Device) -> Result<CUcontext> {
     // SAFETY: the driver gave the device's handle; the call writes one context, to an exclusive borrow.
     asked(RETAIN, ptr::null_mut(), |raw| unsafe {
@@ -62,7 +62,7 @@ pub(super) fn retain(device: Device) -> Result<CUcontext> {
 
 /// # The primary context
 impl Device {
-    /// The primary context, retained at its first use and kept for the life of the process:
+    /// Returns the primary context, retained at its first use and kept for the life of the process:
     /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Device {
         })
     }
 
-    /// The primary context, if this crate has retained it.
+    /// Returns the primary context, if this crate has retained it.
     pub(crate) fn retained_primary(self) -> Option<&'static Context> {
         self.primary_pocket().context.get()
     }
@@ -120,8 +120,8 @@ impl Device {
         self.primary()?.enter()
     }
 
-    /// Makes the primary context current on this thread until another is made current, as `cudaSetDevice` does:
-    /// [`Context::set_current`] of it.
+    /// Makes the primary context current on this thread until another is made current, as `cudaSetDevice`
+    /// does: [`Context::set_current`] on the primary context.
     ///
     /// # Errors
     /// Those of [`Device::context`] and [`Context::set_current`].
@@ -140,8 +140,7 @@ impl Device {
     /// panics: [`Device::enter`] for a closure.
     ///
     /// # Errors
-    /// Those of `f`; those of [`Device::enter`], and of [`Guard::restore`], with which the value of
-    /// `f` is lost.
+    /// Those of `f` and of [`Device::enter`]; those of [`Guard::restore`], which lose the value of `f`.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -229,20 +228,19 @@ impl Device {
     /// retained it, it is retained again: `cuDevicePrimaryCtxRetain`.
     ///
     /// # Safety
-    /// Nothing of the context is left in this process, by whatever code it was created: no stream,
-    /// event, buffer, module or other object of this crate, the runtime API's or another library's,
-    /// no green context of the device, and no [`Library`](crate::Library) of which a kernel was launched or looked up in
-    /// it; no memory that a caching pool keeps
-    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
-    /// including what is kept for copies of borrowed slices and for captures
+    /// Nothing of the context is left in this process, whatever code created it: no stream, event, buffer,
+    /// module or other object of this crate, the runtime API or another library; no green context of the
+    /// device; no [`Library`](crate::Library) with a kernel that was launched or looked up in the context; no
+    /// memory that a caching pool keeps ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory
+    /// that was pinned in the context, including what is kept for copies of borrowed slices and for captures
     /// ([`staging::trim`](crate::staging::trim)) and for pinned buffers
-    /// ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects dangle, and even
-    /// dropping them is undefined. No thread has the context on its stack.
+    /// ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects dangle, and even dropping
+    /// them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
-    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
-    /// process can then not use the device any more. After an error that may be one of earlier work, the
-    /// context is retained again, and access of peers has to be given again.
+    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this process
+    /// can then no longer use the device. After an error that may stem from earlier work, the context is
+    /// retained again, and peer access has to be enabled again.
     #[doc(alias("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRetain", "cudaDeviceReset"))]
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
@@ -252,7 +250,7 @@ impl Device {
         let reset = attempt("cuDevicePrimaryCtxReset", code);
         let retained = self.retained_primary();
         if let (Some(context), Ok(()) | Err(Failed::Unknown(_))) = (retained, &reset) {
-            // With the context, access of it and to it is gone.
+            // The reset revoked peer access from and to the context.
             peer::forget(context.raw());
             let again = retain(self).and_then(|again| match again == context.as_raw() {
                 true => Ok(()),

@@ -1,4 +1,4 @@
-//! The range that a profiler records, if it was started to wait for one.
+//! Ranges for profilers that were started with recording off.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ use crate::util::{debug_by, library};
 
 /// # Profiling
 impl Context {
-    /// Starts profiling of the context, by a profiler that was started with recording off, as by
+    /// Starts recording of the context by a profiler that was started with recording off, as with
     /// `nsys profile --capture-range=cudaProfilerApi`: `cuProfilerStart`. Does nothing without a profiler.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Context {
         call("cuProfilerStart", c"cuProfilerStart")
     }
 
-    /// Ends what profilers record: `cuProfilerStop`.
+    /// Stops recording by profilers: `cuProfilerStop`.
     ///
     /// # Errors
     /// The driver's.
@@ -42,8 +42,8 @@ impl Context {
         call("cuProfilerStop", c"cuProfilerStop")
     }
 
-    /// Records for as long as the range lives: [`Context::start_profiler`], and
-    /// [`Context::stop_profiler`] when it is dropped.
+    /// Records while the range lives: [`Context::start_profiler`] now, and [`Context::stop_profiler`] when
+    /// the range is dropped.
     ///
     /// # Errors
     /// The driver's.
@@ -66,7 +66,7 @@ impl Context {
 /// Calls one of the two functions, which `cudaProfiler.h` declares and `cuda.h` does not:
 /// `cuGetProcAddress` finds them.
 fn call(op: &'static str, symbol: &CStr) -> Result<()> {
-    /// The release that has both functions with the signature below: the floor.
+    /// The oldest supported CUDA release, which has both functions with the signature below.
     const SINCE: i32 = 11080;
     let mut function: *mut c_void = ptr::null_mut();
     // SAFETY: the name is NUL-terminated and read during the call only, which writes one pointer,
@@ -84,7 +84,7 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
     check(op, unsafe { function() })
 }
 
-/// Profilers record while it lives; see [`Context::profile`].
+/// A range that profilers record, while it lives; see [`Context::profile`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -117,7 +117,7 @@ impl Release for ProfiledContext {
         0
     }
 
-    /// After a failure profilers still record, as far as this crate knows.
+    /// After a failure, profilers may still be recording.
     fn release(&mut self) -> Result<(), FailedRelease> {
         Ok(self.0.stop_profiler()?)
     }

@@ -27,10 +27,9 @@ flags! {
         SCHED_YIELD = cuda_sys::CU_CTX_SCHED_YIELD.0;
         /// A waiting thread blocks: `CU_CTX_SCHED_BLOCKING_SYNC`.
         SCHED_BLOCKING_SYNC = cuda_sys::CU_CTX_SCHED_BLOCKING_SYNC.0;
-        /// Pinned memory can be mapped, as it always can since CUDA 11.0: `CU_CTX_MAP_HOST`.
+        /// Pinned memory can be mapped, which is always so since CUDA 11.0: `CU_CTX_MAP_HOST`.
         MAP_HOST = cuda_sys::CU_CTX_MAP_HOST.0;
-        /// Local memory that a kernel needed stays allocated for others:
-        /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
+        /// Local memory that a kernel needed stays allocated for later kernels: `CU_CTX_LMEM_RESIZE_TO_MAX`.
         LMEM_RESIZE_TO_MAX = cuda_sys::CU_CTX_LMEM_RESIZE_TO_MAX.0;
         /// Exceptions on the device write a core dump: `CU_CTX_COREDUMP_ENABLE`, from CUDA 12.1 on.
         COREDUMP_ENABLE = cuda_sys::CU_CTX_COREDUMP_ENABLE.0;
@@ -65,7 +64,7 @@ impl Context {
         Ok(MemoryInfo { free, total })
     }
 
-    /// The least and the greatest priority of a stream, the greatest being the smaller number:
+    /// Returns the least and the greatest priority of a stream; the greatest is the smaller number:
     /// `cuCtxGetStreamPriorityRange`.
     ///
     /// # Errors
@@ -114,7 +113,7 @@ impl Context {
         self.call("cuCtxSetLimit", (), |()| unsafe { cu::cuCtxSetLimit(limit, value) })
     }
 
-    /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
+    /// Returns how kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
@@ -148,7 +147,7 @@ impl Context {
         Ok(ContextFlags(flags))
     }
 
-    /// An id that no other context of the process ever has, unlike its handle: `cuCtxGetId`, of
+    /// Returns an id that, unlike the handle, no other context of the process ever has: `cuCtxGetId`, of
     /// drivers from CUDA 12.0 on.
     ///
     /// # Errors

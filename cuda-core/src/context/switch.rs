@@ -1,4 +1,4 @@
-//! Contexts made current on a thread.
+//! Making contexts current on a thread.
 
 use crate::context::current::Current;
 use crate::context::{Context, Guard, active_primary, current, known};
@@ -32,8 +32,7 @@ impl Context {
     /// [`Context::enter`] for a closure.
     ///
     /// # Errors
-    /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f`
-    /// is lost.
+    /// Those of `f` and of [`Context::enter`]; those of [`Guard::restore`], which lose the value of `f`.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -80,7 +79,7 @@ impl Context {
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
         let before = current::get()?;
-        // First, since the thread's reference may be the last one to that context.
+        // Taken first, since the thread's reference may be the last one to that context.
         let replaced = Current::new(before);
         if before != raw {
             current::replace(before, raw, self)?;
@@ -92,7 +91,7 @@ impl Context {
         Ok(replaced)
     }
 
-    /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
+    /// Returns the context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
     ///
     /// A device's primary context is recognised even if other code made it current.
     ///
@@ -130,8 +129,8 @@ impl Context {
     /// while it is there.
     ///
     /// # Errors
-    /// [`Error::GivenUp`]; the driver's: if that may be one of earlier work, the context may be on the stack,
-    /// and is kept alive there.
+    /// [`Error::GivenUp`]; the driver's. If the driver's error may stem from earlier work, the context may be
+    /// on the stack, and is kept alive there.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -146,7 +145,7 @@ impl Context {
     pub fn push(&self) -> Result<()> {
         let raw = self.live()?;
         let keep_unless_absent = || {
-            // It may be on the stack despite the error.
+            // Despite the error, the context may be on the stack.
             if !current::get_again().is_ok_and(|now| now != raw) {
                 current::keep_pushed(self);
             }
@@ -156,7 +155,7 @@ impl Context {
         Ok(())
     }
 
-    /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then
+    /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. The context is then
     /// *floating*: any thread may push it.
     ///
     /// # Errors

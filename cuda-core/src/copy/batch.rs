@@ -17,11 +17,11 @@ use crate::types::Pod;
 use crate::util::debug_by;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
-/// context switch around it) if the driver is of CUDA 12.8 or newer; otherwise one call for each.
+/// context switch around it) if the driver supports CUDA 12.8 or newer; otherwise one call for each.
 ///
-/// They run in any order. That cannot be observed: a batch borrows all that it reads and writes, so
-/// no copy in it depends on another. Copies between two devices, on a default stream, or in a capture are
-/// enqueued one by one.
+/// The copies run in any order. This cannot be observed: a batch borrows all that it reads and writes,
+/// so no copy in it depends on another. Copies between two devices, on a default stream, or in a
+/// capture are enqueued one by one.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -43,17 +43,17 @@ pub struct Batch<'a> {
     touches: Vec<Touch<'a>>,
 }
 
-/// One of the copies, and the devices that its ends are on; [`None`]: host memory.
+/// A copy of the batch, and the devices of its ends; [`None`] for host memory.
 struct BatchCopy<'a> {
     // INVARIANT: both places have `bytes` bytes, which `touches` of the batch cover.
     copy: LinearCopy,
     devices: [Option<Device>; 2],
-    /// If they are on two devices.
+    /// The ends, if they are on two devices.
     ends: Option<[CopyEnd<'a>; 2]>,
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of no copies.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -127,7 +127,7 @@ impl<'a> Batch<'a> {
         source: Slice<'a, T, A>,
         destination: SliceMut<'a, T, B>,
     ) -> Result<()> {
-        // No other view of these elements exists while `'a` lasts.
+        // `destination` is exclusive, so no other view of these elements exists during `'a`.
         let destination = destination.into_view();
         let devices = [source.on(), destination.on()];
         let copy = LinearCopy::of((&source, devices[0]), (&destination, devices[1]));
@@ -149,9 +149,9 @@ impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], before any driver call, if one of the
-    /// copies has no end on the stream's device; in a capture those of [`Stream::copy`]. After the driver
-    /// fails, some of the copies may have been enqueued.
+    /// [`Error::WrongDevice`], before any driver call, if one of the copies has no end on the stream's
+    /// device; in a capture also those of [`Stream::copy`]. If the driver fails, some of the copies may
+    /// have been enqueued.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -182,7 +182,7 @@ impl<K: StreamKind> Stream<K> {
         let at_once = created && together.len() > 1;
         let op = if at_once { OP } else { first.copy.op() };
         let stream = core.bind_work(op)?;
-        // The driver refuses batches while no context is current, on any stream.
+        // The driver refuses a batch on any stream if no context is current.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),
             false => enter_if_captured(&stream)?,
@@ -195,13 +195,13 @@ impl<K: StreamKind> Stream<K> {
         let copies = apart.iter().filter_map(captured).collect::<Result<Vec<_>>>()?;
         let notes = || Notes::of_copies(copies);
         let called = Cell::new(op);
-        // May run twice; so may the copies, none of which reads what another writes.
+        // May run twice, and so may the copies: none of them reads what another writes.
         let call = |stream| {
             called.set(op);
             if at_once {
                 match together_at_once(&together, stream) {
                     cuda_sys::CUDA_SUCCESS => return singly(&apart, stream, &called),
-                    // The driver is older than the call, or does not support it on this device.
+                    // The driver lacks the call, or does not support it on this device.
                     cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
                     | cuda_sys::CUDA_ERROR_NOT_SUPPORTED => {}
                     failed => return failed,
@@ -217,7 +217,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// One call for each copy, up to the first that fails. `called`: the last of them.
+/// Makes one call for each copy, up to the first that fails. Sets `called` to the last call.
 fn singly<'c>(
     copies: impl IntoIterator<Item = &'c &'c BatchCopy<'c>>,
     stream: CUstream,
@@ -225,8 +225,9 @@ fn singly<'c>(
 ) -> CUresult {
     let mut codes = copies.into_iter().map(|copy| {
         called.set(copy.copy.op());
-        // SAFETY: both places have as many bytes, by the invariant; freeing either, or accessing the
-        // host's, waits for the mark that is made of the batch, whose borrows keep both contexts alive.
+        // SAFETY: both places have `bytes` bytes, by the invariant. Freeing either, or accessing the
+        // host's, waits for the mark that follows the batch. The batch's borrows keep both contexts
+        // alive.
         unsafe { copy.copy.enqueue(stream) }
     });
     let failed = codes.find(|code| *code != cuda_sys::CUDA_SUCCESS);
@@ -235,7 +236,7 @@ fn singly<'c>(
 
 const OP: &str = "cuMemcpyBatchAsync";
 
-/// Enqueues these copies by one call: the newest version of the function that the driver has.
+/// Enqueues these copies by one call, by the newest version of the function that the driver has.
 fn together_at_once(copies: &[&BatchCopy<'_>], stream: CUstream) -> CUresult {
     let mut to: Vec<_> = copies.iter().map(|copy| copy.copy.to.unified()).collect();
     let mut from: Vec<_> = copies.iter().map(|copy| copy.copy.from.unified()).collect();
@@ -244,12 +245,12 @@ fn together_at_once(copies: &[&BatchCopy<'_>], stream: CUstream) -> CUresult {
         srcAccessOrder: cuda_sys::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
         ..Default::default()
     };
-    // The attributes hold from this copy on.
+    // The index of the first copy that the attributes apply to.
     let mut since = 0;
     let (to, from) = (to.as_mut_ptr(), from.as_mut_ptr());
     let (bytes, count) = (bytes.as_mut_ptr(), bytes.len());
-    // SAFETY: three lists of `count` entries, one set of attributes with one index; each copy as
-    // in `singly`.
+    // SAFETY: three lists of `count` entries, one set of attributes with one index; for each copy the
+    // argument of `singly` holds.
     let code = unsafe {
         cu::cuMemcpyBatchAsync_v2(to, from, bytes, count, &mut attributes, &mut since, 1, stream)
     };
@@ -258,7 +259,7 @@ fn together_at_once(copies: &[&BatchCopy<'_>], stream: CUstream) -> CUresult {
     }
     // Drivers for CUDA 12.8 and 12.9 only have the first version.
     let mut failed = 0;
-    // SAFETY: as above. The call writes one number, to a local that outlives it.
+    // SAFETY: as above. The call also writes one number, to a local that outlives it.
     unsafe {
         cu::cuMemcpyBatchAsync(
             to,

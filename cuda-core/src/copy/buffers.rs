@@ -13,21 +13,21 @@ impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device: `cuMemcpyHtoDAsync_v2`.
     ///
     /// **Pinned memory** is copied asynchronously. **A borrowed slice** is first staged in pinned
-    /// memory, and the method returns as soon as that is done: the slice may be changed at once.
-    /// Except in the cases below, nothing waits for the device.
+    /// memory, and the method returns as soon as that is done: the slice may be changed at once. Except
+    /// in the cases below, nothing waits for the device.
     ///
-    /// A small slice costs one `memcpy` more. A large one goes through at most eight
-    /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for
-    /// this stream before it stages more than these chunks hold. It also waits for this stream when
-    /// 256 MiB of small slices are in flight, unless the stream is known to be held up, for example
-    /// by a [signal](crate::Signal) or a host function: then small slices take more pinned memory,
-    /// which later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned
-    /// memory can be had at all, bytes go through memory that is not pinned: slower, and the driver
-    /// may wait for this stream.
+    /// A small slice costs one additional `memcpy`. A large slice goes through at most eight
+    /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for this
+    /// stream before it stages more than these chunks hold. The thread also waits for this stream when
+    /// 256 MiB of small slices are in flight, unless the stream is known to be held up, for example by
+    /// a [signal](crate::Signal) or a host function. In that case small slices take more pinned memory,
+    /// which later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned memory
+    /// is available at all, bytes go through memory that is not pinned: slower, and the driver may wait
+    /// for this stream.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the
-    /// driver fails, the destination of a large slice may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. If the driver
+    /// fails, the destination of a large slice may be partly written.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -57,14 +57,14 @@ impl<K: StreamKind> Stream<K> {
 
     /// Copies from the stream's device to host memory: `cuMemcpyDtoHAsync_v2`.
     ///
-    /// **To pinned memory** it copies asynchronously: reading that on the host waits for the copy.
-    /// **A borrowed slice** is filled when the method returns: it waits for the copy. To wait once
-    /// for several slices, use [`Stream::scope`].
+    /// **To pinned memory** it copies asynchronously: reading that memory on the host waits for the
+    /// copy. **A borrowed slice** is filled when the method returns: the method waits for the copy. To
+    /// wait once for several slices, use [`Stream::scope`].
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A borrowed
-    /// slice of up to a mebibyte, or up to a [chunk](crate::staging::StagingOptions) if that is
-    /// smaller, is untouched after a failure; a larger one may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A borrowed slice of
+    /// up to a mebibyte, or up to a [chunk](crate::staging::StagingOptions) if that is smaller, is
+    /// unchanged after a failure; a larger one may be partly written.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -95,16 +95,15 @@ impl<K: StreamKind> Stream<K> {
         }
     }
 
-    /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
-    /// `cuMemcpyPeerAsync` between two, which works whether or not they have access to each other,
-    /// but is ten times faster if they have
-    /// ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
+    /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device, `cuMemcpyPeerAsync`
+    /// between two. The latter works whether or not the devices have access to each other, but is ten
+    /// times faster if they do ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device; in a
-    /// [capture](crate::Graph::capture) [`Error::Invalid`] for memory of another device's
-    /// [pool](crate::MemoryPool) to which the stream's device has no access: the driver's `INVALID_VALUE`, if
-    /// another pool of that device is open to it.
+    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device. In a
+    /// [capture](crate::Graph::capture), [`Error::Invalid`] for memory of another device's
+    /// [pool](crate::MemoryPool) to which the stream's device has no access; it is the driver's
+    /// `INVALID_VALUE` if the stream's device has access to another pool of that device.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -126,11 +125,11 @@ impl<K: StreamKind> Stream<K> {
         transfer(self.core(), source.into(), destination.into())
     }
 
-    /// Copies elements of a buffer to another place in it, from `to` on, asynchronously:
+    /// Copies the elements `from` of a buffer to another place in it, from `to` on, asynchronously:
     /// `cuMemcpyDtoDAsync_v2`.
     ///
     /// A device copies in no particular order, so the two places must not overlap: unlike
-    /// `slice::copy_within` this uses no buffer in between.
+    /// `slice::copy_within`, this method does not handle overlap.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Invalid`] and [`Error::WrongDevice`] before any driver

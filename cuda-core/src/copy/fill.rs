@@ -1,10 +1,10 @@
-//! Fills: a value of any width over device memory.
+//! Fills of device memory with a value of any width.
 //!
-//! The driver repeats patterns of 1, 2 and 4 bytes. A value of another width is written to the first
-//! elements part by part, by memsets of rows as far apart as the elements are, and from there to the
-//! others by copies, each of all the elements that are written before. A copy runs at the memory's
-//! bandwidth, and the number of copies grows with the logarithm of the length; a memset of such
-//! rows writes a few bytes of each row, which is slow for many.
+//! The driver repeats patterns of 1, 2 and 4 bytes. A value of another width is written in two steps.
+//! Memsets write the first elements part by part, in rows as far apart as the elements are. Copies then
+//! write the other elements; each copies all elements written so far. A copy runs at the memory's
+//! bandwidth, and the number of copies grows with the logarithm of the length; a memset of such rows
+//! writes a few bytes of each row, which is slow for many rows.
 
 use cuda_sys::{
     CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_MEMSET_NODE_PARAMS, CUDA_SUCCESS, CUdeviceptr,
@@ -20,14 +20,14 @@ use crate::types::{Pod, bytes_of};
 /// A pattern that `cuMemset` can repeat.
 #[derive(Clone, Copy)]
 struct Pattern {
-    /// Its bytes, as a number.
+    /// The pattern's bytes, as a number.
     value: u32,
     // INVARIANT: 1, 2 or 4.
     width: usize,
 }
 
 impl Pattern {
-    /// The call that fills a row, and the call that fills several.
+    /// Returns the name of the call that fills one row, and of the call that fills several.
     fn ops(self) -> (&'static str, &'static str) {
         match self.width {
             1 => ("cuMemsetD8Async", "cuMemsetD2D8Async"),
@@ -36,7 +36,7 @@ impl Pattern {
         }
     }
 
-    /// The first `width` of the bytes: 1, 2 or 4.
+    /// Makes a pattern of the first `width` bytes: 1, 2 or 4.
     #[inline]
     fn of(bytes: &[u8], width: usize) -> Self {
         let value = match bytes[..width] {
@@ -50,18 +50,18 @@ impl Pattern {
     /// Enqueues the fill of `count` elements of this width.
     ///
     /// # Safety
-    /// They are at `to`, aligned to their width, and stay allocated until the fill is done.
+    /// The elements are at `to`, aligned to their width, and stay allocated until the fill is done.
     #[inline]
     unsafe fn fill(self, to: CUdeviceptr, count: usize, stream: CUstream) -> CUresult {
         let value = self.value;
         match self.width {
             // SAFETY: the caller promises that there are `count` bytes, until the fill is done.
             1 => unsafe { cu::cuMemsetD8Async(to, value as u8, count, stream) },
-            // SAFETY: the caller promises that there are `count` elements of two bytes, aligned to
-            // that, until the fill is done.
+            // SAFETY: the caller promises that there are `count` elements of two bytes, aligned to two
+            // bytes, until the fill is done.
             2 => unsafe { cu::cuMemsetD16Async(to, value as u16, count, stream) },
             // SAFETY: the caller promises that there are `count` elements of four bytes, aligned to
-            // that, until the fill is done.
+            // four bytes, until the fill is done.
             _ => unsafe { cu::cuMemsetD32Async(to, value, count, stream) },
         }
     }
@@ -83,16 +83,16 @@ impl Pattern {
             // done.
             1 => unsafe { cu::cuMemsetD2D8Async(to, pitch, v as u8, n, rows, stream) },
             // SAFETY: the caller promises that there are these rows of `n` elements of two bytes,
-            // aligned to that, until the fill is done.
+            // aligned to two bytes, until the fill is done.
             2 => unsafe { cu::cuMemsetD2D16Async(to, pitch, v as u16, n, rows, stream) },
             // SAFETY: the caller promises that there are these rows of `n` elements of four bytes,
-            // aligned to that, until the fill is done.
+            // aligned to four bytes, until the fill is done.
             _ => unsafe { cu::cuMemsetD2D32Async(to, pitch, v, n, rows, stream) },
         }
     }
 }
 
-/// The bytes of a value, and the width of the patterns that they are written by.
+/// The bytes of a value, and the width of the patterns that write them.
 #[derive(Clone, Copy)]
 struct FillValue<'a> {
     // INVARIANT: not empty, and a multiple of `width`.
@@ -101,13 +101,14 @@ struct FillValue<'a> {
     width: usize,
 }
 
-/// Elements that are written by memsets; the others are copies of them. An interpreter is slow with as many
-/// rows.
+/// The number of elements that memsets write; the others are copies of them. Lower under Miri, which is
+/// slow with many rows.
 const SEED: usize = if cfg!(miri) { 16 } else { 512 };
 
 impl<'a> FillValue<'a> {
-    /// `bytes`, repeated from the address `at` on; for rows, `at` is the bitwise OR of the first address and
-    /// the pitch. The patterns are as wide as the alignment of `at` and of the size allows.
+    /// Prepares `bytes` to be repeated from address `at` on; for rows, `at` is the bitwise OR of the
+    /// first address and the pitch. The patterns are as wide as the alignment of `at` and of the size
+    /// allows.
     #[inline]
     fn of(bytes: &'a [u8], at: u64) -> Self {
         let width = match bytes.len() as u64 | at {
@@ -118,8 +119,8 @@ impl<'a> FillValue<'a> {
         Self { bytes, width }
     }
 
-    /// The pattern of a fill that repeats to this value. Only some values of more than four bytes have
-    /// one, such as zero.
+    /// Returns the one pattern that this value repeats, if any. Of the values of more than four bytes
+    /// only some have one, such as zero.
     #[inline]
     fn pattern(self) -> Option<Pattern> {
         let (first, rest) = self.bytes.split_at(self.width);
@@ -127,17 +128,17 @@ impl<'a> FillValue<'a> {
         repeats.then(|| Pattern::of(first, self.width))
     }
 
-    /// The first call of a fill by several, as errors name it.
+    /// Returns the first call of a fill that needs several, as errors name it.
     fn op(self) -> &'static str {
         Pattern::of(self.bytes, self.width).ops().1
     }
 
-    /// Enqueues the fill of `len` elements: a memset for each run of equal patterns in the value,
-    /// then copies. Stops at the first that fails.
+    /// Enqueues the fill of `len` elements: a memset for each run of equal patterns in the value, then
+    /// copies. Stops at the first failed call.
     ///
     /// # Safety
-    /// They are at `to`, a multiple of the patterns' width, and stay allocated until the fill is
-    /// done.
+    /// The elements are at `to`, a multiple of the patterns' width, and stay allocated until the fill
+    /// is done.
     unsafe fn fill(self, to: CUdeviceptr, len: usize, stream: CUstream) -> Result<(), CUresult> {
         let size = self.bytes.len();
         let address = |element: usize| to + (element * size) as u64;
@@ -146,26 +147,28 @@ impl<'a> FillValue<'a> {
         let units = self.bytes.chunks_exact(self.width).collect::<Vec<_>>();
         for run in units.chunk_by(PartialEq::eq) {
             let pattern = Pattern::of(run[0], self.width);
-            // SAFETY: the first `done` elements have these patterns, `size` bytes apart, aligned to
+            // SAFETY: these patterns of the first `done` elements are `size` bytes apart, aligned to
             // their width since `to` and `size` are; they stay allocated by the caller's promise.
             ok(unsafe { pattern.fill_rows((to + offset, size), (run.len(), done), stream) })?;
             offset += (run.len() * self.width) as u64;
         }
         while done < len {
             let more = done.min(len - done);
-            // SAFETY: the elements up to `done`, and `more` after them, are among `len`, which stay
-            // allocated by the caller's promise. They do not overlap, as `more` is at most `done`.
+            // SAFETY: the elements up to `done`, and the `more` after them, are among the `len`
+            // elements, which stay allocated by the caller's promise. They do not overlap, as `more` is
+            // at most `done`.
             ok(unsafe { cu::cuMemcpyDtoDAsync_v2(address(done), to, more * size, stream) })?;
             done += more;
         }
         Ok(())
     }
 
-    /// Enqueues the fill of rows: of the first one, then copies of all that are written before, and
-    /// of the first plane to each other one. Stops at the first that fails.
+    /// Enqueues the fill of rows: fills the first row, copies all rows written so far to the next rows
+    /// of the first plane, and copies the first plane to each other plane. Stops at the first failed
+    /// call.
     ///
     /// # Safety
-    /// The rows are at `to`, a multiple of the patterns' width, as `geometry` says, which has at
+    /// The rows are at `to`, a multiple of the patterns' width, laid out by `geometry`, which has at
     /// least one element; they stay allocated until the fill is done.
     unsafe fn fill_rows(
         self,
@@ -174,7 +177,7 @@ impl<'a> FillValue<'a> {
         stream: CUstream,
     ) -> Result<(), CUresult> {
         let Geometry { row, pitch, .. } = geometry;
-        // SAFETY: the first row has as many elements, and stays allocated by the caller's promise.
+        // SAFETY: the first row has this many elements, and stays allocated by the caller's promise.
         unsafe { self.fill(to, row / self.bytes.len(), stream) }?;
         for (plane, rows) in geometry.planes() {
             let (mut done, whole) = if plane == 0 { (1, 1) } else { (0, rows) };
@@ -192,7 +195,8 @@ impl<'a> FillValue<'a> {
                     ..Default::default()
                 };
                 // SAFETY: both sides have `more` rows, which stay allocated by the caller's promise:
-                // those of the first plane up to `done`, or all of it, and those not written yet.
+                // the source rows are the first plane's up to `done`, or all of them; the destination
+                // rows are not written yet.
                 ok(unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) })?;
                 done += more;
             }
@@ -207,9 +211,9 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes and for one that repeats such a
     /// pattern, as zero does.
     ///
-    /// Another value, such as `1.0f64` or `[1.0f32, 2.0, 3.0]`, takes a `cuMemsetD2D32Async` for
-    /// each 4 bytes of it that differ from those before, and a `cuMemcpyDtoDAsync_v2` each time
-    /// that the length doubles beyond 512 elements: 13 calls for a million of `f64`.
+    /// Any other value, such as `1.0f64` or `[1.0f32, 2.0, 3.0]`, takes a `cuMemsetD2D32Async` for each
+    /// run of equal 4-byte parts in it, and a `cuMemcpyDtoDAsync_v2` for each doubling of the length
+    /// beyond 512 elements: 13 calls for a million `f64`.
     ///
     /// # Errors
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
@@ -232,7 +236,7 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let destination = destination.into();
         if destination.byte_len() == 0 {
-            // Which has the checks of every fill.
+            // `fill_bytes` makes the checks of every fill.
             return self.fill_bytes(destination, 0);
         }
         let value = [value];
@@ -263,12 +267,12 @@ impl<K: StreamKind> Stream<K> {
         self.fill_with(destination.into(), Pattern::of(&[value], 1))
     }
 
-    /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
-    /// `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, once for each slice if there are gaps between
-    /// slices. The gaps between rows are not written.
+    /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`, `cuMemsetD2D16Async`
+    /// or `cuMemsetD2D32Async`, once for each slice if there are gaps between slices. The gaps between
+    /// rows are not written.
     ///
-    /// A value that [`Stream::fill`] writes by several calls is written so to the first row, and
-    /// from there by a `cuMemcpy2DAsync_v2` each time that the number of rows doubles.
+    /// If [`Stream::fill`] needs several calls for the value, these calls write only the first row. A
+    /// `cuMemcpy2DAsync_v2` for each doubling of the number of rows writes the others.
     ///
     /// # Errors
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
@@ -293,7 +297,7 @@ impl<K: StreamKind> Stream<K> {
             return at_home("cuMemsetD2D8Async", core, &bytes.as_view());
         }
         let value = [value];
-        // A pattern is repeated row by row, so rows must begin at multiples of its width.
+        // A pattern is repeated in each row separately, so rows must begin at multiples of its width.
         let value = FillValue::of(bytes_of(&value), address | geometry.pitch as u64);
         let pattern = value.pattern();
         let op = value.op();
@@ -302,13 +306,13 @@ impl<K: StreamKind> Stream<K> {
         let call = |stream| {
             let filled = match pattern {
                 // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
-                // allocated until the mark that is made of this fill has completed.
+                // allocated until the completion of the mark that follows this fill.
                 None => unsafe { value.fill_rows(address, geometry, stream) },
                 Some(pattern) => geometry.planes().try_for_each(|(start, rows)| {
                     let to = (address + start as u64, geometry.pitch);
-                    // SAFETY: the destination has these rows, each of as many elements of this width,
-                    // aligned to it, and stays allocated until the mark that is made of this fill has
-                    // completed.
+                    // SAFETY: the destination has these rows, each of this many elements of this width
+                    // and aligned to it, and stays allocated until the completion of the mark that
+                    // follows this fill.
                     ok(unsafe { pattern.fill_rows(to, (geometry.row / value.width, rows), stream) })
                 }),
             };
@@ -323,18 +327,18 @@ impl<K: StreamKind> Stream<K> {
         pattern: Pattern,
     ) -> Result<()> {
         let (address, count) = (destination.as_raw(), destination.byte_len() / pattern.width);
-        // SAFETY: the destination has as many elements of this width, aligned to it, and stays
-        // allocated until the mark that is made of this fill has completed.
+        // SAFETY: the destination has `count` elements of this width, aligned to it, and stays
+        // allocated until the completion of the mark that follows this fill.
         let call = |stream| unsafe { pattern.fill(address, count, stream) };
         self.submit_fill(pattern.ops().0, destination, call)
     }
 
-    /// A fill by several calls: one operation, of which the ledger has one mark.
+    /// Enqueues a fill of several calls as one operation, with one mark in the ledger.
     #[cold]
     fn fill_wide<T: Pod>(&self, to: DeviceSliceMut<'_, T>, value: FillValue<'_>) -> Result<()> {
         let (address, len) = (to.as_raw(), to.len());
-        // SAFETY: the destination has `len` elements of the value's size, aligned to its patterns,
-        // and stays allocated until the mark that is made of this fill has completed.
+        // SAFETY: the destination has `len` elements of the value's size, aligned to its patterns, and
+        // stays allocated until the completion of the mark that follows this fill.
         let call =
             |stream| unsafe { value.fill(address, len, stream) }.err().unwrap_or(CUDA_SUCCESS);
         self.submit_fill(value.op(), to, call)
@@ -357,13 +361,13 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// The driver's answer, as an error unless it is that of success.
+/// Converts a code to a result: an error unless it is `CUDA_SUCCESS`.
 fn ok(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// The fill of `rows` rows of `row` bytes, which begin `pitch` bytes apart, as the node of a graph;
-/// [`None`] for a value that takes several.
+/// Returns the parameters of a graph node that fills `rows` rows of `row` bytes, which begin `pitch`
+/// bytes apart; [`None`] for a value that needs several nodes.
 pub(crate) fn fill_node<T: Pod>(
     to: CUdeviceptr,
     (row, pitch, rows): (usize, usize, usize),

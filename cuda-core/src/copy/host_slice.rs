@@ -1,4 +1,4 @@
-//! Host memory as copies take it: pinned or borrowed.
+//! Host memory as an argument of copies: pinned or borrowed.
 
 use crate::host::{
     PinnedMemory, PinnedSlice, PinnedSliceMut, Registered, StableHost, StableHostMut,
@@ -32,7 +32,7 @@ use crate::types::Pod;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub enum HostSlice<'a, T: Pod> {
-    /// Memory that devices read by themselves.
+    /// Memory that devices read directly.
     Pinned(PinnedSlice<'a, T>),
     /// Any other memory.
     Borrowed(&'a [T]),
@@ -61,13 +61,13 @@ pub enum HostSlice<'a, T: Pod> {
 /// ```
 #[derive(Debug)]
 pub enum HostSliceMut<'a, T: Pod> {
-    /// Memory that devices write by themselves.
+    /// Memory that devices write directly.
     Pinned(PinnedSliceMut<'a, T>),
     /// Any other memory.
     Borrowed(&'a mut [T]),
 }
 
-/// The length of memory that is of one form or of another.
+/// Implements the length methods of an enum with two kinds of memory.
 macro_rules! either_len {
     ($($slice:ident: $one:ident, $other:ident;)*) => {$(
         impl<T: Pod> $slice<'_, T> {
@@ -89,8 +89,8 @@ macro_rules! either_len {
 
 either_len! { HostSlice: Pinned, Borrowed; HostSliceMut: Pinned, Borrowed; }
 
-/// Host memory of every form, as a type that has a `From` for each: `$of` makes it of a
-/// [`HostSlice`], `$of_mut` of a [`HostSliceMut`].
+/// Implements `From` for every form of host memory: `$of` makes the type from a [`HostSlice`],
+/// `$of_mut` from a [`HostSliceMut`].
 macro_rules! from_host_memory {
     ($slice:ident: $of:expr, $slice_mut:ident: $of_mut:expr) => {
         views! {
@@ -110,7 +110,7 @@ macro_rules! from_host_memory {
             ['a, T: Pod, const N: usize] &'a [T; N] => $slice<'a, T>:
                 |it| $of(HostSlice::Borrowed(it));
 
-            // For code that has a `&mut` and only reads.
+            // For code that has a `&mut` but only reads.
             ['a, T: Pod] &'a mut PinnedSliceMut<'_, T> => $slice<'a, T>: |it| (&*it).into();
             ['a, T: Pod, X] &'a mut Buffer<T, PinnedMemory, X> => $slice<'a, T>: |it| (&*it).into();
             ['a, H: StableHost] &'a mut Registered<H> => $slice<'a, H::Element>: |it| (&*it).into();

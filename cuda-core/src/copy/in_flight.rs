@@ -20,13 +20,13 @@ use crate::util::debug_by;
 use crate::wait::future::Ready;
 use crate::wait::when_reached;
 
-/// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
+/// A copy that owns its host memory. [`wait`](Self::wait) for it, or `.await` it, to get the owner
 /// back.
 ///
-/// If it is dropped before the copy is done, the owner is kept until then and dropped on a thread
-/// of this crate; nothing blocks. If it cannot be proven that the copy is done, the owner is leaked
-/// and that is reported to the hook of [`drops::set_hook`](crate::drops::set_hook): memory is never
-/// freed under a copy. If it is forgotten, the owner is leaked and nothing else.
+/// If it is dropped before the copy is done, the owner is kept until then and dropped on a thread of
+/// this crate; nothing blocks. If the copy cannot be proven complete, the owner is leaked and this is
+/// reported to the hook of [`drops::set_hook`](crate::drops::set_hook): memory is never freed under a
+/// copy. If it is forgotten, only the owner is leaked.
 ///
 /// ```no_run
 /// # use cuda_core::{PinnedBuffer, Result, Stream};
@@ -41,24 +41,24 @@ use crate::wait::when_reached;
 /// ```
 #[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]
 pub struct InFlight<H: StableHost> {
-    /// [`None`] once it was given back.
+    /// [`None`] once it was returned.
     held: Option<Held<H>>,
     /// The point at which the copy is done; [`None`] if there is no copy.
     mark: Option<Mark>,
 }
 
-/// An owner whose memory a device may use. Dropping it drops nothing.
+/// An owner whose memory a device may use. Dropping this drops no owner.
 // Moving a `Box` or a `Vec` asserts that nothing else points to its contents, but the device does.
 // `MaybeUninit` makes no such assertion.
 struct Held<H> {
     // INVARIANT: initialised.
     host: MaybeUninit<H>,
-    /// Keeps pinned memory from being unregistered; notified when the copy is over.
+    /// Keeps pinned memory from being unregistered; notified when the copy has ended.
     pages: Option<PageHold>,
 }
 
 impl<H> Held<H> {
-    /// To be called when the copy is over, or never began.
+    /// Returns the owner. Called when the copy has ended, or never began.
     fn into_inner(self) -> H {
         if let Some(pages) = self.pages {
             pages.copy_is_over();
@@ -67,15 +67,15 @@ impl<H> Held<H> {
         unsafe { self.host.assume_init() }
     }
 
-    /// Drops the owner.
+    /// Ends the hold and drops the owner.
     fn end(self) {
         drop(Contained::new(self.into_inner()));
     }
 }
 
 impl<H: StableHost> InFlight<H> {
-    /// A flight whose owner no copy uses yet, with the address of the owner's elements and their
-    /// number.
+    /// Creates a flight whose owner no copy uses yet. Also returns the address of the owner's elements
+    /// and their number.
     fn new(host: H) -> (Self, *mut H::Element, usize) {
         let mut held = Held { host: MaybeUninit::new(host), pages: None };
         // SAFETY: initialised in the line above.
@@ -111,8 +111,8 @@ impl<H: StableHost> InFlight<H> {
         self.mark.as_ref().filter(|mark| !mark.timeline.has_completed(mark.seq))
     }
 
-    /// Blocks the thread until the copy is done and gives the owner back. Waits for all that the stream has by now,
-    /// unless there is a [checkpoint](Stream::checkpoint) after the copy.
+    /// Blocks the thread until the copy is done and returns the owner. Waits for all work that the
+    /// stream has by now, unless a [checkpoint](Stream::checkpoint) follows the copy.
     ///
     /// # Errors
     /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.
@@ -130,16 +130,16 @@ impl<H: StableHost> InFlight<H> {
 
 /// # Copies that own their memory
 impl<K: StreamKind> Stream<K> {
-    /// Copies host memory to the stream's device, and owns it until that is done:
+    /// Copies host memory to the stream's device, and owns the host memory until the copy is done:
     /// `cuMemcpyHtoDAsync_v2`.
     ///
-    /// The driver stages memory that is not pinned: the call may take as long as reading it does. While another
-    /// thread unregisters memory on the same page, this crate stages it. No driver call if there are no
-    /// elements.
+    /// The driver stages memory that is not pinned: the call may take as long as reading that memory.
+    /// While another thread unregisters memory on the same page, this crate stages the elements. No
+    /// driver call if there are no elements.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. Every error
-    /// comes with the owner, which [`InFlight::wait`] gives back.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. Every error comes
+    /// with the owner, which [`InFlight::wait`] returns.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -161,22 +161,23 @@ impl<K: StreamKind> Stream<K> {
         let checked = same_len(copy.op(), len, destination.len())
             .and_then(|()| at_home(copy.op(), core, &destination.as_view()));
         let stage = |destination: DeviceSliceMut<'_, _>| {
-            // SAFETY: the owner's elements, initialised, and not written meanwhile, by `StableHost`.
+            // SAFETY: the owner's elements are initialised, and not written until the copy is done, by
+            // `StableHost`.
             let source = unsafe { slice::from_raw_parts(from, len) };
             borrowed::upload(core, source, destination)
         };
-        // SAFETY: the destination stays allocated until its mark has completed; no other code writes the
-        // source meanwhile, by `StableHost`.
+        // SAFETY: the destination stays allocated until its mark has completed; no other code writes
+        // the source until then, by `StableHost`.
         unsafe {
             enqueue_owned(core, copy, checked, flight, destination, DeviceSliceMut::write, stage)
         }
     }
 
-    /// Copies from the stream's device to host memory, and owns that until it is done:
+    /// Copies from the stream's device to host memory, and owns the host memory until the copy is done:
     /// `cuMemcpyDtoHAsync_v2`.
     ///
-    /// The driver stages memory that is not pinned, and the call usually returns only after all of
-    /// it was written: [`Stream::download`] to pinned memory does not block.
+    /// The driver stages memory that is not pinned, and the call then usually returns only after all of
+    /// it was written. [`Stream::download`] to pinned memory does not block.
     ///
     /// # Errors
     /// Those of [`Stream::upload_owned`].
@@ -203,22 +204,23 @@ impl<K: StreamKind> Stream<K> {
         let checked =
             same_len(copy.op(), source.len(), len).and_then(|()| at_home(copy.op(), core, &source));
         let stage = |source: DeviceSlice<'_, _>| {
-            // SAFETY: the owner's elements, initialised, and not accessed meanwhile, by `StableHostMut`.
+            // SAFETY: the owner's elements are initialised, and not accessed until the copy is done, by
+            // `StableHostMut`.
             let destination = unsafe { slice::from_raw_parts_mut(to, len) };
             borrowed::download(core, source, destination)
         };
         // SAFETY: the source stays allocated until its mark has completed; no other code accesses the
-        // destination meanwhile, by `StableHostMut`.
+        // destination until then, by `StableHostMut`.
         unsafe { enqueue_owned(core, copy, checked, flight, source, |source| source.read(), stage) }
     }
 }
 
-/// Enqueues the copy between the owner in `flight` and `memory` of the device, if it was `checked` with
-/// success. `stage` makes it through chunks instead.
+/// Enqueues the copy between the owner in `flight` and `memory` of the device, unless `checked` is an
+/// error. If the pages are being unregistered, `stage` makes the copy through chunks instead.
 ///
 /// # Safety
-/// The device's end stays allocated until the copy's mark has completed, and the host's end is the
-/// elements of the owner, which no other code accesses meanwhile in a way that conflicts.
+/// The device's end stays allocated until the copy's mark has completed. The host's end is the elements
+/// of the owner, to which no other code has conflicting access until then.
 unsafe fn enqueue_owned<H: StableHost, V>(
     core: &StreamCore,
     copy: LinearCopy,
@@ -232,22 +234,22 @@ unsafe fn enqueue_owned<H: StableHost, V>(
     if checked.is_ok() && copy.bytes == 0 {
         return Ok(flight);
     }
-    // Begun first, so that it ends last: a drop hook may unregister these very pages.
+    // Declared first, so that it is dropped last: a drop hook may unregister these very pages.
     let quiet = DeferForeignCode::begin();
     let (bound, mut flight) = Rejected::unless(checked.and_then(|()| core.bind(op)), flight)?;
     let Some(pages) = pin_gate::hold_pages(copy.host().addr(), copy.bytes) else {
         drop((bound, quiet));
-        // If that fails, no device uses the owner's memory all the same.
+        // Even if staging fails, no device uses the owner's memory.
         let ((), mut flight) = Rejected::unless(stage(memory), flight)?;
         flight.mark = Some(core.timeline().here());
         return Ok(flight);
     };
-    // SAFETY: both sides are equally long; the device's stays allocated, by the caller's promise; the
-    // owner, and so the host's, stays where it is until the flight gives it back, for which it waits
-    // for this copy.
+    // SAFETY: both sides have equal length; the device's stays allocated, by the caller's promise. The
+    // owner's elements, which are the host's side, stay in place until the flight returns the owner,
+    // and the flight first waits for this copy.
     let call = |stream| unsafe { copy.enqueue(stream) };
     let (seq, enqueued) = bound.submit_copy(op, &mut [touch(&mut memory)], call);
-    // Mark even on failure: the error may belong to earlier work.
+    // Mark even on failure: the error may come from earlier work.
     let mark = core.timeline().at(seq);
     pages.enqueued(mark.clone());
     flight.mark = Some(mark);
@@ -265,7 +267,8 @@ impl<H: StableHost> Drop for InFlight<H> {
                 // Drops the owner when its copy is done, and not before.
                 let then = Box::new(|reached| match reached {
                     Ok(()) => held.end(),
-                    // Leaks the owner: a device may use its memory, and it cannot be proven otherwise.
+                    // Leaks the owner: a device may use its memory, and the copy cannot be proven
+                    // complete.
                     Err(error) => {
                         drop(held);
                         drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
@@ -300,7 +303,7 @@ pub struct InFlightFuture<H: StableHost> {
     ready: Ready<'static>,
 }
 
-// Nothing in it is pinned, the owner included.
+// No field is structurally pinned, the owner included.
 impl<H: StableHost> Unpin for InFlightFuture<H> {}
 
 impl<H: StableHost> Future for InFlightFuture<H> {
@@ -308,7 +311,7 @@ impl<H: StableHost> Future for InFlightFuture<H> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         let reached = ready!(Pin::new(&mut self.ready).poll(task));
-        // Polled again after it was done: there is no flight left.
+        // If polled again after completion, there is no flight left.
         self.flight.take().map_or(Poll::Pending, |flight| {
             Poll::Ready(Rejected::unless(reached, flight).and_then(|((), flight)| flight.wait()))
         })

@@ -1,4 +1,4 @@
-//! One copy without rows, by the driver call that its ends take.
+//! A copy of contiguous bytes, by the driver call that its ends require.
 
 use std::ptr;
 
@@ -16,15 +16,16 @@ pub(crate) struct LinearCopy {
     pub(crate) from: Place,
     pub(crate) to: Place,
     pub(crate) bytes: usize,
-    /// The contexts of both ends, if these are on two devices.
+    /// The contexts of both ends, if the ends are on two devices.
     peers: Option<(CUcontext, CUcontext)>,
-    /// Whether it is made by the call that serves any two addresses.
+    /// Whether `cuMemcpyAsync`, which accepts any two addresses, makes the copy.
     unified: bool,
 }
 
-// Inlined, so that the ends that a caller names decide the call at compile time.
+// Inlined, so that the kinds of the ends select the call at compile time.
 impl LinearCopy {
-    /// A copy of all of `source`, which counts as being on `near`, to `destination`, on `far`.
+    /// Describes a copy of all of `source`, which counts as being on `near`, to `destination`, on
+    /// `far`.
     #[inline(always)]
     pub(super) fn of<T: Pod, A: Memory, B: Memory>(
         (source, near): (&Slice<'_, T, A>, Option<Device>),
@@ -41,8 +42,8 @@ impl LinearCopy {
         }
     }
 
-    /// The same copy for a stream: between two devices on one that is being captured,
-    /// `cuMemcpyAsync`, since `cuMemcpyPeerAsync` would end the capture.
+    /// Returns the same copy for a stream. If the stream is being captured, a copy between two devices
+    /// uses `cuMemcpyAsync`, since `cuMemcpyPeerAsync` would end the capture.
     #[inline(always)]
     pub(super) fn on(self, core: &StreamCore) -> Self {
         match self.peers.is_some() && core.timeline().recording().is_some() {
@@ -51,21 +52,21 @@ impl LinearCopy {
         }
     }
 
-    /// A copy from the host's memory to the stream's device.
+    /// Describes a copy from the host's memory to the stream's device.
     #[inline(always)]
     pub(super) fn up(from: *const u8, to: CUdeviceptr, bytes: usize) -> Self {
         let (from, to) = (Place::Host(from.cast_mut()), Place::Device(to));
         Self { from, to, bytes, peers: None, unified: false }
     }
 
-    /// A copy from the stream's device to the host's memory.
+    /// Describes a copy from the stream's device to the host's memory.
     #[inline(always)]
     pub(super) fn down(from: CUdeviceptr, to: *mut u8, bytes: usize) -> Self {
         let (from, to) = (Place::Device(from), Place::Host(to));
         Self { from, to, bytes, peers: None, unified: false }
     }
 
-    /// The address of the host's end, if there is one.
+    /// Returns the address of the host's end; null if there is none.
     pub(super) fn host(&self) -> *mut u8 {
         match (self.from, self.to) {
             (Place::Host(host), _) | (_, Place::Host(host)) => host,
@@ -73,7 +74,7 @@ impl LinearCopy {
         }
     }
 
-    /// The driver call, as errors name it.
+    /// Returns the name of the driver call for errors.
     #[inline(always)]
     pub(super) fn op(&self) -> &'static str {
         match (self.from, self.to) {
@@ -88,8 +89,8 @@ impl LinearCopy {
     /// Enqueues the copy.
     ///
     /// # Safety
-    /// Until this copy is done, both places have `bytes` bytes that stay allocated, and no other
-    /// code accesses the host's side in a way that conflicts. The contexts of both ends are live.
+    /// Until this copy is done, both places have `bytes` bytes that stay allocated, and no other code
+    /// has conflicting access to the host's side. The contexts of both ends are live.
     #[inline(always)]
     pub(super) unsafe fn enqueue(&self, stream: CUstream) -> CUresult {
         let bytes = self.bytes;
@@ -99,7 +100,7 @@ impl LinearCopy {
                 cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)
             },
             // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done,
-            // and that no other code accesses the host's side before.
+            // and that no other code accesses the host's side until then.
             (Place::Device(from), Place::Host(to), _) => unsafe {
                 cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)
             },
@@ -112,8 +113,8 @@ impl LinearCopy {
             (Place::Device(from), Place::Device(to), None) if !self.unified => unsafe {
                 cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)
             },
-            // SAFETY: all memory is in the one address space; the caller promises that both sides
-            // have `bytes` bytes until the copy is done.
+            // SAFETY: all memory is in one address space; the caller promises that both sides have
+            // `bytes` bytes until the copy is done.
             (from, to, _) => unsafe {
                 cu::cuMemcpyAsync(to.unified(), from.unified(), bytes, stream)
             },

@@ -1,6 +1,6 @@
 //! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separate items, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod buffers;
 
 mod new;
@@ -38,7 +38,7 @@ pub use shape::Shape;
 pub(crate) use shape::{Geometry, same_extent};
 pub(crate) use side::CopySide;
 
-/// Refuses memory that only streams of another device may use.
+/// Returns an error for memory that only streams of another device may use.
 pub(crate) fn at_home<T: Pod>(
     op: &'static str,
     core: &StreamCore,
@@ -47,7 +47,8 @@ pub(crate) fn at_home<T: Pod>(
     at_one_end(op, core, memory.on_for(core), None)
 }
 
-/// Refuses a copy with no end on the stream's device. Host memory counts as being on any.
+/// Returns an error for a copy with no end on the stream's device. Host memory counts as being on any
+/// device.
 fn at_one_end(
     op: &'static str,
     core: &StreamCore,
@@ -62,8 +63,8 @@ fn at_one_end(
     }
 }
 
-/// Copies all of `source` to `destination`, of equal length: checks, orders, enqueues, marks. No
-/// driver call if there is nothing to copy.
+/// Copies all of `source` to `destination`, of equal length: checks, orders, enqueues, marks. No driver
+/// call if there is nothing to copy.
 #[inline]
 fn transfer<T: Pod, A: Memory, B: Memory>(
     core: &StreamCore,
@@ -83,20 +84,20 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     let crossing = cross([near, far]);
     let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), || ends(&source, &view))?;
     let mut touches = [source.read(), destination.write()];
-    // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
-    // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
+    // SAFETY: both sides have equal length and stay allocated until this copy is done: freeing either
+    // waits for the mark that follows the copy. So does access to the host's side. The buffers keep
     // both contexts alive.
     let call = move |stream| unsafe { copy.enqueue(stream) };
     stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
 }
 
-/// What a capture notes of a copy.
+/// Takes the notes that a capture makes of a copy.
 #[cold]
 fn notes(captured: &mut Option<CapturedCopy>) -> Notes {
     Notes::of_copies(captured.as_mut().and_then(|it| it.copies.take()))
 }
 
-/// The ends of a copy between two devices.
+/// Returns the ends of a copy between two devices.
 #[cold]
 pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
     source: &Slice<'a, T, A>,
@@ -105,7 +106,7 @@ pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
     Some([(source.owner()?, source.confined()), (destination.owner()?, destination.confined())])
 }
 
-/// The crossing to hold while a copy is enqueued, if its ends are on two devices.
+/// Returns the crossing to hold while a copy is enqueued, if its ends are on two devices.
 #[inline]
 fn cross(devices: [Option<Device>; 2]) -> Option<Crossing> {
     match devices {
@@ -114,17 +115,18 @@ fn cross(devices: [Option<Device>; 2]) -> Option<Crossing> {
     }
 }
 
-/// What the capture of a copy needs.
+/// What a captured copy needs.
 struct CapturedCopy {
-    /// The stream's context, to be current while it is captured: the driver looks at the access of the current
-    /// context's device, and cannot instantiate some copies that were captured without one.
+    /// Makes the stream's context current during the capture of the copy. The driver checks the access
+    /// of the current context's device, and cannot instantiate some copies that were captured without a
+    /// current context.
     _entered: Entered,
-    /// What the graph notes of a copy between devices.
+    /// The graph's note of a copy between devices.
     copies: Option<CopiesBetween>,
 }
 
 impl CapturedCopy {
-    /// [`None`] if the stream is not captured. To be called while the copy [crosses](cross).
+    /// Returns [`None`] if the stream is not captured. Called while the copy [crosses](cross).
     ///
     /// # Errors
     /// Those of [`CopiesBetween::captured`].
@@ -153,7 +155,7 @@ impl CapturedCopy {
     }
 }
 
-/// As [`CapturedCopy::_entered`], for a copy of which the graph notes nothing.
+/// Enters the context as [`CapturedCopy::_entered`] does, for a copy of which the graph notes nothing.
 #[inline]
 pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
     let captured = stream.timeline().recording().is_some();
@@ -163,11 +165,11 @@ pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
 /// The call of [`enqueue_3d`], as errors name it.
 pub(crate) const OP_3D: &str = "cuMemcpy3DAsync";
 
-/// Enqueues a copy of up to three dimensions after what conflicts with it: `cuMemcpy3DAsync_v2`.
+/// Enqueues a copy of up to three dimensions after conflicting work: `cuMemcpy3DAsync_v2`.
 ///
 /// # Safety
-/// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is
-/// kept otherwise until the copy is done.
+/// Both sides have the copy's extent. `touches` cover all memory that the copy reads and writes, or the
+/// caller keeps that memory until the copy is done.
 pub(crate) unsafe fn enqueue_3d(
     stream: &Bound<'_>,
     copy: &CUDA_MEMCPY3D,
@@ -177,9 +179,9 @@ pub(crate) unsafe fn enqueue_3d(
         Ok(entered) => entered,
         Err(error) => return (0, Err(error)),
     };
-    // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
-    // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
-    // marks, and the caller keeps the rest.
+    // SAFETY: the call reads the description, a borrow. Both sides have the extent and stay allocated
+    // until this copy is done, by the caller's promise: freeing memory that `touches` cover waits for
+    // their marks, and the caller keeps the rest.
     let call = |stream| unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) };
     stream.submit_copy(OP_3D, touches, call)
 }

@@ -12,11 +12,11 @@ use crate::types::Pod;
 
 /// # Copies that allocate
 impl Stream {
-    /// A new buffer with a copy of host memory: [`Stream::alloc`], [`Stream::upload`].
-    /// A borrowed slice may be changed at once.
+    /// Copies host memory to a new buffer: [`Stream::alloc`], [`Stream::upload`]. A borrowed slice may
+    /// be changed at once.
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two methods.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -36,11 +36,11 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// A new buffer of this stream's device with a copy of device memory, of another device too:
+    /// Copies device memory, possibly of another device, to a new buffer on this stream's device:
     /// [`Stream::alloc`], [`Stream::copy`].
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two methods.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -64,11 +64,10 @@ impl Stream {
 
 /// # Copies
 impl<K: StreamKind> Stream<K> {
-    /// Device memory in a new vector: [`Stream::download`], so it blocks.
+    /// Copies device memory to a new vector: [`Stream::download`], so it blocks.
     ///
     /// # Errors
-    /// [`Error::OutOfHostMemory`] if there is no memory for the vector; those of
-    /// [`Stream::download`].
+    /// [`Error::OutOfHostMemory`] if the vector cannot be allocated; those of [`Stream::download`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -90,11 +89,11 @@ impl<K: StreamKind> Stream<K> {
         Ok(elements)
     }
 
-    /// Device memory in a new pinned buffer, asynchronously: [`PinnedBuffer::new`],
+    /// Copies device memory to a new pinned buffer, asynchronously: [`PinnedBuffer::new`],
     /// [`Stream::download`].
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two methods.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -115,8 +114,8 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// A vector for a copy of device memory. A large one is not written: the system's fresh pages are
-/// zero.
+/// Allocates a zeroed vector as the destination of a copy. A large one is not written: fresh pages of
+/// the system are zero.
 fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len)
         .map_err(|_| Error::SizeOverflow { len, element_size: size_of::<T>() })?;
@@ -130,8 +129,8 @@ fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     if start.is_null() {
         return Err(OutOfHostMemory { op: "alloc_zeroed", requested: layout.size() }.into());
     }
-    // SAFETY: allocated just now by the global allocator, with the layout of an array of this many
-    // elements; all of them are zeros, which are values of a `Pod` type.
+    // SAFETY: just allocated by the global allocator, with the layout of an array of `len` elements;
+    // all of them are zeros, which are values of a `Pod` type.
     Ok(unsafe { Vec::from_raw_parts(start.cast(), len, len) })
 }
 

@@ -1,4 +1,4 @@
-//! Copies and fills of elements that lie in rows with gaps between them.
+//! Copies and fills of elements in rows, with gaps between the rows.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::types::Pod;
 use crate::util::debug_by;
 
-/// A shared view of elements that lie in rows, of a [`Shape`].
+/// A shared view of elements in rows, laid out by a [`Shape`].
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -35,7 +35,7 @@ pub struct Pitched<'a, T: Pod, M: Memory> {
     _elements: PhantomData<&'a [T]>,
 }
 
-/// An exclusive view of elements that lie in rows, of a [`Shape`], and of all bytes between them.
+/// An exclusive view of elements in rows, laid out by a [`Shape`], and of all bytes between the rows.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -55,12 +55,12 @@ pub struct PitchedMut<'a, T: Pod, M: Memory> {
 
 /// # Rows
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
-    /// The elements in rows: the first row begins where the view does.
+    /// Views the elements in rows; the first row begins at the view's first element.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance
-    /// between them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row
-    /// ends beyond the view.
+    /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance between
+    /// them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row ends beyond
+    /// the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
     }
@@ -79,7 +79,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
 
 /// # Rows
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
-    /// The elements in rows: see [`Slice::pitched`].
+    /// Views the elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
     /// Those of [`Slice::pitched`].
@@ -87,7 +87,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view().pitched(shape)
     }
 
-    /// The elements in rows, exclusively: see [`Slice::pitched`].
+    /// Views the elements in rows, exclusively: see [`Slice::pitched`].
     ///
     /// # Errors
     /// Those of [`Slice::pitched`].
@@ -102,7 +102,7 @@ impl<T: Pod> PitchedBuffer<T> {
         Shape::plane(self.width(), self.height()).with_pitch(self.pitch())
     }
 
-    /// A view of all rows.
+    /// Returns a view of all rows.
     ///
     /// # Errors
     /// None: this crate made the buffer.
@@ -110,7 +110,7 @@ impl<T: Pod> PitchedBuffer<T> {
         Pitched::over(self.as_bytes(), self.shape())
     }
 
-    /// An exclusive view of all rows.
+    /// Returns an exclusive view of all rows.
     ///
     /// # Errors
     /// None: this crate made the buffer.
@@ -126,12 +126,12 @@ impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
         Ok(Self { bytes: bytes.slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
-    /// The layout of the elements; distances between rows and planes in bytes.
+    /// Returns the layout of the elements; the distances between rows and planes are explicit.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }
 
-    /// All bytes from the first element to the last, and the layout of the rows in them.
+    /// Returns all bytes from the first element to the last, and the layout of the rows in them.
     pub(crate) fn into_parts(self) -> (Slice<'a, u8, M>, Geometry) {
         (self.bytes, self.geometry)
     }
@@ -143,17 +143,17 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
         Ok(Self { bytes: bytes.into_slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
-    /// The layout of the elements; distances between rows and planes in bytes.
+    /// Returns the layout of the elements; the distances between rows and planes are explicit.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }
 
-    /// The same elements, exclusive for as long as `self` is borrowed.
+    /// Returns an exclusive view of the same elements while `self` is borrowed.
     pub fn reborrow(&mut self) -> PitchedMut<'_, T, M> {
         PitchedMut { bytes: self.bytes.reborrow(), geometry: self.geometry, _elements: PhantomData }
     }
 
-    /// The same elements for as long as `self` was borrowed, still exclusive.
+    /// Returns a view with the lifetime of `self`; the caller keeps it exclusive.
     pub(crate) fn into_view(self) -> Pitched<'a, T, M> {
         Pitched { bytes: self.bytes.into_view(), geometry: self.geometry, _elements: PhantomData }
     }
@@ -165,10 +165,9 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
 
 /// # Copies of rows
 impl<K: StreamKind> Stream<K> {
-    /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
-    /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
-    /// `cuMemcpy3DPeerAsync` between two devices, unless it is captured. The bytes between the rows are not
-    /// written.
+    /// Copies elements in rows, asynchronously, between any two of device and pinned memory:
+    /// `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume, `cuMemcpy3DPeerAsync`
+    /// between two devices, unless the stream is captured. The bytes between the rows are not written.
     ///
     /// # Errors
     /// Before any driver call, [`Error::Invalid`](crate::Error::Invalid) and
@@ -229,20 +228,20 @@ impl<K: StreamKind> Stream<K> {
         let call = |stream| {
             if peers {
                 let copy = start.across_to::<T>(end, to.extent, contexts);
-                // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
-                // and stay allocated until this copy is done, since freeing either waits for the
-                // mark that is made of it. Both contexts are live.
+                // SAFETY: both sides have the rows at their pitches, by the invariant of the views, and
+                // stay allocated until this copy is done, since freeing either waits for the mark that
+                // follows the copy. Both contexts are live.
                 return unsafe { cu::cuMemcpy3DPeerAsync(&copy, stream) };
             }
             if to.extent.depth == 1 {
                 let copy = start.plane_to::<T>(end, to.extent);
-                // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
-                // and stay allocated until the mark that is made of this copy has completed.
+                // SAFETY: both sides have the rows at their pitches, by the invariant of the views, and
+                // stay allocated until the completion of the mark that follows this copy.
                 return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
             }
             let copy = start.to::<T>(end, to.extent);
-            // SAFETY: both sides have the slices at their pitches, by the invariant of the views,
-            // and stay allocated until the mark that is made of this copy has completed.
+            // SAFETY: both sides have the slices at their pitches, by the invariant of the views, and
+            // stay allocated until the completion of the mark that follows this copy.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
         stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1

@@ -1,4 +1,4 @@
-//! The shape of elements that lie in rows and slices.
+//! The shape of elements laid out in rows and slices.
 
 use std::ops::Range;
 
@@ -26,24 +26,24 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `height` rows of `width` elements.
+    /// Returns a shape of `height` rows of `width` elements.
     pub const fn plane(width: usize, height: usize) -> Self {
         Self::volume(width, height, 1)
     }
 
-    /// `depth` slices of `height` rows of `width` elements.
+    /// Returns a shape of `depth` slices of `height` rows of `width` elements.
     pub const fn volume(width: usize, height: usize, depth: usize) -> Self {
         Self { extent: Extent::new(width, height, depth), pitch: None, slice_height: None }
     }
 
-    /// Rows begin `bytes` bytes apart.
+    /// Sets the distance between the beginnings of rows, in bytes.
     #[must_use = "returns a new shape"]
     pub const fn with_pitch(mut self, bytes: usize) -> Self {
         self.pitch = Some(bytes);
         self
     }
 
-    /// Slices begin `rows` rows apart.
+    /// Sets the distance between the beginnings of slices, in rows.
     ///
     /// ```
     /// use cuda_core::Shape;
@@ -58,17 +58,17 @@ impl Shape {
         self
     }
 
-    /// Elements in a row.
+    /// Returns the number of elements in a row.
     pub const fn width(self) -> usize {
         self.extent.width
     }
 
-    /// Rows in a slice.
+    /// Returns the number of rows in a slice.
     pub const fn height(self) -> usize {
         self.extent.height
     }
 
-    /// Slices.
+    /// Returns the number of slices.
     pub const fn depth(self) -> usize {
         self.extent.depth
     }
@@ -89,7 +89,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The shape with its distances.
+    /// Returns the shape with explicit distances.
     pub(crate) fn shape(self) -> Shape {
         Shape {
             extent: self.extent,
@@ -98,7 +98,7 @@ impl Geometry {
         }
     }
 
-    /// The planes that it consists of: the offset of each, in bytes, and its number of rows.
+    /// Returns the planes of the shape: the offset of each, in bytes, and its number of rows.
     pub(crate) fn planes(self) -> impl Iterator<Item = (usize, usize)> {
         let Extent { height, depth, .. } = self.extent;
         let (planes, rows) = if height == self.slice_height {
@@ -110,12 +110,14 @@ impl Geometry {
         (0..planes).map(move |z| (z * self.slice_height * self.pitch, rows))
     }
 
-    /// The extent, in bytes in the first dimension: an element may be larger than a piece of a copy.
+    /// Returns the extent with its first dimension in bytes: an element may be larger than a piece of a
+    /// copy.
     pub(crate) fn in_bytes(self) -> Extent {
         Extent { width: self.row, ..self.extent }
     }
 
-    /// The bytes from the first of a part, which has some, to its last; both in bytes in the first dimension.
+    /// Returns the bytes from the first to the last of a non-empty part; `origin` and `extent` are in
+    /// bytes in the first dimension.
     pub(crate) fn range(self, origin: Origin, extent: Extent) -> Range<usize> {
         let row = |y: usize, z: usize| (z * self.slice_height + y) * self.pitch + origin.x;
         let last = row(origin.y + extent.height - 1, origin.z + extent.depth - 1);
@@ -147,10 +149,10 @@ impl Geometry {
     }
 }
 
-/// The operation that a refused shape is reported for: views of memory as rows.
+/// The operation named by errors about a shape: a view of memory as rows.
 const OP: &str = "pitched view";
 
-/// Refuses a copy between ends of different shapes.
+/// Returns an error if the ends of a copy differ in shape.
 pub(crate) fn same_extent(op: &'static str, from: Extent, to: Extent) -> Result<()> {
     Error::unless_with(from == to, op, || format!("the source is {from}, the destination {to}"))
 }

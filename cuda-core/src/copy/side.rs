@@ -1,4 +1,4 @@
-//! The ends of copies, as the driver's copy descriptions have them.
+//! The ends of copies, as in the driver's copy descriptions.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -17,9 +17,9 @@ pub(crate) struct CopySide {
     pub(crate) host: *mut c_void,
     pub(crate) device: CUdeviceptr,
     array: CUarray,
-    /// In an array; in bytes in the first dimension.
+    /// The position in an array; in bytes in the first dimension.
     origin: Origin,
-    /// The bytes from row to row, and the rows from slice to slice; of other memory than arrays.
+    /// The bytes from row to row, and the rows from slice to slice; not for arrays.
     pub(crate) pitch: usize,
     pub(crate) height: usize,
 }
@@ -39,7 +39,7 @@ impl CopySide {
         Self { kind, array, origin, ..Self::linear(Place::Device(0), 0, 0) }
     }
 
-    /// A copy of so many elements, of type `T`, to `other`.
+    /// Describes a copy of `extent` elements of type `T` to `other`.
     pub(crate) fn to<T>(self, other: Self, extent: Extent) -> CUDA_MEMCPY3D {
         CUDA_MEMCPY3D {
             srcXInBytes: self.origin.x,
@@ -67,7 +67,7 @@ impl CopySide {
         }
     }
 
-    /// [`CopySide::to`] for a plane of other memory than arrays.
+    /// [`CopySide::to`] for a plane; neither side is an array.
     pub(crate) fn plane_to<T>(self, other: Self, extent: Extent) -> CUDA_MEMCPY2D {
         CUDA_MEMCPY2D {
             srcMemoryType: self.kind,
@@ -84,7 +84,7 @@ impl CopySide {
         }
     }
 
-    /// [`CopySide::to`] between device memory of these two contexts.
+    /// [`CopySide::to`] for device memory of two contexts, `from` and `to`.
     pub(crate) fn across_to<T>(
         self,
         other: Self,

@@ -1,4 +1,4 @@
-//! The driver's pool that each device has, kept from giving memory back at every synchronisation.
+//! Each device's default pool, kept from giving memory back at every synchronisation.
 
 use std::ptr;
 
@@ -14,7 +14,7 @@ pub(crate) type RawPool = Handle<CUmemoryPool>;
 
 /// # Pools
 impl Device {
-    /// The default pool with its threshold raised, or [`None`] if the device has no pools.
+    /// Returns the default pool with its release threshold raised, or [`None`] if the device has no pools.
     pub(crate) fn default_pool(self) -> Result<Option<RawPool>> {
         get_or_try_init(&self.state.default_pool, || prepare(self)).copied()
     }
@@ -45,9 +45,9 @@ pub(crate) unsafe fn set_attribute(
     mut value: u64,
 ) -> Result<()> {
     let _relaxed = RelaxedCaptureMode::enter()?;
-    // SAFETY: the pool is live, by the caller's promise; the attribute's value is a cuuint64_t, or an int, which little-endian
-    // machines, as all that CUDA supports are, have at the same address; the call reads it from a local
-    // that outlives it.
+    // SAFETY: the pool is live, by the caller's promise. The attribute's value is a cuuint64_t or an int; on
+    // a little-endian machine, as all that CUDA supports are, the int is at the same address. The call reads
+    // the value from a local that outlives it.
     check("cuMemPoolSetAttribute", unsafe {
         cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
     })

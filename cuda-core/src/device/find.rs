@@ -9,10 +9,11 @@ use crate::types::Uuid;
 
 /// # Finding devices
 impl Device {
-    /// The device with this ordinal, 0 to [`Device::count`] − 1.
+    /// Returns the device with this ordinal, 0 to [`Device::count`] − 1.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`]; [`Error::NoDriver`]; the driver's `NO_DEVICE` where there is a driver, but no device.
+    /// [`Error::NoSuchDevice`]; [`Error::NoDriver`]; the driver's `NO_DEVICE` if there is a driver but no
+    /// device.
     ///
     /// ```no_run
     /// let device = cuda_core::Device::get(0)?;
@@ -71,10 +72,10 @@ impl Device {
         Self::count().is_ok_and(|count| count > 0)
     }
 
-    /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
+    /// Returns the device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no device of this process has it, or if it is no such address.
+    /// [`Error::Invalid`] if no device of this process has that address, or if `id` is not an address.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -99,7 +100,7 @@ impl Device {
         })?)
     }
 
-    /// The device with this identifier.
+    /// Returns the device with this identifier.
     ///
     /// # Errors
     /// [`Error::NoSuchUuid`] if no visible device has it.

@@ -1,4 +1,4 @@
-//! What a device allows, as it is asked for once.
+//! Limits and capabilities of devices, queried from the driver once.
 
 use cuda_sys::{
     CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS as WIDE,
@@ -22,14 +22,14 @@ pub(crate) struct DeviceLimits {
 }
 
 impl DeviceLimits {
-    /// Queried from the driver once for a device.
+    /// Returns the device's limits, queried from the driver once.
     pub(crate) fn of(device: Device) -> Result<&'static Self> {
         let of = device.attributes();
         get_or_try_init(&device.state.limits, || {
             Ok(Self {
                 grid: [of.max_grid_dim_x()?, of.max_grid_dim_y()?, of.max_grid_dim_z()?],
                 block: [of.max_block_dim_x()?, of.max_block_dim_y()?, of.max_block_dim_z()?],
-                // A device without opt-in reports zero for the first.
+                // A device without opt-in reports zero for the opt-in limit.
                 shared: of
                     .max_shared_memory_per_block_optin()?
                     .max(of.max_shared_memory_per_block()?) as usize,
@@ -38,15 +38,15 @@ impl DeviceLimits {
     }
 }
 
-/// Whether streams of the device write 64-bit values and wait for them, and whether they wait for the NOR of a
-/// value. Queried from the driver once for a device.
+/// Whether the device's streams can write 64-bit values and wait for them, and whether they can wait for the
+/// NOR of a value. Queried from the driver once for each device.
 pub(crate) fn stream_values(device: Device) -> Result<[bool; 2]> {
     let ask = || Ok([device.attribute(WIDE)? != 0, device.attribute(NOR)? != 0]);
     get_or_try_init(&device.state.stream_values, ask).copied()
 }
 
-/// Whether the device reaches pinned memory by the host's addresses, also memory that was registered. Queried from
-/// the driver once for a device.
+/// Whether the device reaches pinned memory, registered memory included, at the host's addresses. Queried
+/// from the driver once for each device.
 pub(crate) fn has_host_addresses(device: Device) -> Result<bool> {
     let ask = || Ok(device.attribute(UNIFIED)? != 0 && device.attribute(REGISTERED)? != 0);
     get_or_try_init(&device.state.host_addresses, ask).copied()

@@ -9,7 +9,7 @@ use cuda_sys::{
 
 use crate::device::Device;
 
-/// A device.
+/// The location of a device's memory.
 pub(crate) fn of(device: Device) -> CUmemLocation {
     numbered(cuda_sys::CU_MEM_LOCATION_TYPE_DEVICE, device.as_raw())
 }
@@ -26,7 +26,7 @@ pub(crate) fn host_numa_current() -> CUmemLocation {
     numbered(cuda_sys::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0)
 }
 
-/// Access rights of a device.
+/// The access rights `flags` for a device.
 pub(crate) fn access(device: Device, flags: CUmemAccess_flags) -> CUmemAccessDesc {
     CUmemAccessDesc { location: of(device), flags }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result, asked};
 use crate::process::driver;
 use crate::util::{Pocket, compare_by, debug_by};
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod find;
 
 mod properties;
@@ -41,9 +41,9 @@ pub type DeviceAttribute = CUdevice_attribute;
 
 /// A GPU, named by its ordinal among those visible to the process.
 ///
-/// A `Device` is a small copyable name. Asking it for properties creates no context; its primary
-/// context is retained when something first needs it ([`Device::context`], [`Device::enter`],
-/// [`Device::create_stream`]) and kept for the life of the process.
+/// A `Device` is a small copyable name. Asking it for properties creates no context. Its primary context is
+/// retained when a call first needs it ([`Device::context`], [`Device::enter`], [`Device::create_stream`])
+/// and kept for the life of the process.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -71,7 +71,7 @@ pub(crate) struct DeviceState {
     memory: OnceLock<usize>,
 }
 
-/// The device's primary context.
+/// Names the field for the device's primary context.
 pub(crate) enum PrimaryContext {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
@@ -102,7 +102,7 @@ fn devices() -> Result<&'static [DeviceState]> {
     Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
 }
 
-/// The devices, as far as any were asked for.
+/// Iterates over the devices if they have been queried; otherwise over none. Makes no driver call.
 pub(crate) fn known() -> impl Iterator<Item = Device> {
     let devices = DEVICES.get().map_or(&[][..], |devices| devices);
     devices.iter().map(|state| Device { state })
@@ -130,17 +130,17 @@ impl Device {
         self.state.raw
     }
 
-    /// Refuses a device of which the attribute is zero.
+    /// Refuses a device whose attribute is zero.
     pub(crate) fn require(self, attribute: DeviceAttribute, feature: &'static str) -> Result<()> {
         if self.attribute(attribute)? != 0 { Ok(()) } else { Err(self.unsupported(feature)) }
     }
 
-    /// The error for what the device lacks.
+    /// Returns the error for a feature that the device lacks.
     pub(crate) fn unsupported(self, feature: &'static str) -> Error {
         Error::Unsupported { feature, device: self.ordinal() }
     }
 
-    /// Refuses memory of another device than this one, which is a stream's.
+    /// Refuses memory of a device other than `self`, which is a stream's device.
     #[inline]
     pub(crate) fn require_same(self, op: &'static str, memory: Self) -> Result<()> {
         if self == memory {
@@ -179,7 +179,7 @@ impl Ord for Device {
     }
 }
 
-// What is remembered about a device is written once, by code that does not unwind halfway.
+// Each field of a device's state is written once, by code that does not unwind halfway.
 impl UnwindSafe for Device {}
 impl RefUnwindSafe for Device {}
 

@@ -21,7 +21,7 @@ pub type P2pAttribute = CUdevice_P2PAttribute;
 
 /// # Attributes of a pair of devices
 impl Device {
-    /// One attribute of the link from this device to `peer`: `cuDeviceGetP2PAttribute`. Creates no
+    /// Returns one attribute of the link from this device to `peer`: `cuDeviceGetP2PAttribute`. Creates no
     /// context.
     ///
     /// # Errors

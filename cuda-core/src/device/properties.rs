@@ -1,4 +1,4 @@
-//! What a device is.
+//! Properties of devices.
 
 use std::ffi::{c_char, c_int};
 
@@ -68,12 +68,12 @@ impl Device {
         })
     }
 
-    /// [`total_memory`](Self::total_memory), which never changes: the driver is asked once.
+    /// Returns [`total_memory`](Self::total_memory), asking the driver only once, since it never changes.
     pub(crate) fn known_memory(self) -> Result<usize> {
         get_or_try_init(&self.state.memory, || self.total_memory()).copied()
     }
 
-    /// One attribute: `cuDeviceGetAttribute`.
+    /// Returns one attribute: `cuDeviceGetAttribute`.
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
@@ -138,7 +138,7 @@ impl Device {
     ) -> Result<String> {
         driver::ensure()?;
         let mut buffer = [0u8; 256];
-        // One byte less than the buffer has, so that a NUL ends the text whatever the driver wrote.
+        // One byte less than the buffer's size, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
         check(op, call(buffer.as_mut_ptr().cast(), len))?;
         Ok(c_text(&buffer))

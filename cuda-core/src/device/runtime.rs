@@ -2,12 +2,12 @@
 
 use crate::types::Version;
 
-/// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] if there is no
+/// Returns the version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] if there is no
 /// libcudart.
 ///
-/// Uses the library that the process has loaded already, else the newest that the system's loader
-/// finds by name, which then stays loaded. A statically linked runtime is not found. Calls neither
-/// the driver nor a device. [`None`] on systems other than Unix.
+/// Uses the library that the process has already loaded; otherwise the newest that the system's loader finds
+/// by name, which then stays loaded. A statically linked runtime is not found. Calls neither the driver nor a
+/// device. [`None`] on systems other than Unix.
 ///
 /// ```
 /// if let Some(version) = cuda_core::runtime_version() {
@@ -27,7 +27,7 @@ mod os {
 
     use crate::util::library::function;
 
-    /// Newest first; the last is a development link to any of them.
+    /// Newest first. The last name is a development link to any version.
     const NAMES: [&CStr; 4] =
         [c"libcudart.so.13", c"libcudart.so.12", c"libcudart.so.11.0", c"libcudart.so"];
 
@@ -39,7 +39,7 @@ mod os {
                 (!library.is_null()).then_some(library)
             })
         };
-        // The first finds a library that is already loaded, and loads none.
+        // The first call finds a library that is already loaded, and loads none.
         let library = open(RTLD_NOW | RTLD_NOLOAD).or_else(|| open(RTLD_NOW))?;
         // SAFETY: the library is open and stays so; the name is a C string.
         let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };

@@ -8,7 +8,7 @@ use crate::types::Uuid;
 impl FromStr for Uuid {
     type Err = Error;
 
-    /// With or without a `GPU-` or `MIG-` prefix; dashes may be missing.
+    /// Parses an identifier with or without a `GPU-` or `MIG-` prefix; dashes may be missing.
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
             let form = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx in hexadecimal";

@@ -1,4 +1,4 @@
-//! Stream-ordered allocation: `Stream::alloc`, and how the memory is freed.
+//! Stream-ordered allocation: `Stream::alloc`, and freeing.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ impl memory::MemoryKind for DeviceMemory {
         let mut fences = block.ledger.conflicts(&range, Access::Write, home);
         match &mut block.backing {
             DeviceBacking::Cached(home) => {
-                // SAFETY: a block is freed once, and not used after; this cannot fail.
+                // SAFETY: a block is freed once, and not used afterwards; this cannot fail.
                 unsafe { caching::free(block.address, home, fences) };
                 Ok(())
             }
             DeviceBacking::Home(home) => free_in_order(home, block.address, &fences),
-            // SAFETY: `Stream::alloc` allocated it on this stream with this allocator; a block is
-            // freed once.
+            // SAFETY: `Stream::alloc` allocated the block on this stream with this allocator; a block
+            // is freed once.
             DeviceBacking::Served { home, allocator } => unsafe {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
@@ -85,7 +85,7 @@ impl memory::MemoryKind for DeviceMemory {
     fn recycle(block: &mut Block<Self>) -> bool {
         let DeviceBacking::Cached(home) = &mut block.backing else { return false };
         let Some(timeline) = block.ledger.take_sole(home.core.timeline()) else { return false };
-        // SAFETY: a block is freed once, and not used after.
+        // SAFETY: a block is freed once, and not used afterwards.
         unsafe { caching::recycle(block.address, home, timeline) };
         true
     }
@@ -94,7 +94,7 @@ impl memory::MemoryKind for DeviceMemory {
         backing.context()
     }
 
-    /// Managed memory is lent at each launch.
+    /// A graph is lent managed memory at each launch, and keeps other memory.
     #[inline]
     fn in_graphs(block: &Block<Self>) -> InGraphs {
         match &block.backing {
@@ -122,11 +122,11 @@ impl memory::Located for DeviceMemory {
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.backing {
-            // Of a graph, which allocates it in a pool.
+            // Memory of a graph, which allocates it in a pool.
             DeviceBacking::Owned { owner, context } if owner.is_freed_by_work() => {
                 Some(Confined::to_device(context.device()))
             }
-            // Managed, virtual, or shared in some other way: its owner answers.
+            // Managed, virtual, or shared in some other way: `is_closed_to` asks its owner.
             DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
@@ -139,7 +139,7 @@ impl memory::Located for DeviceMemory {
     }
 }
 
-/// `cuMemFreeAsync` on the stream that the block was allocated on, after all other streams' work.
+/// Frees the block with `cuMemFreeAsync` on its home stream, after the work of all other streams.
 fn free_in_order(
     home: &StreamCore,
     address: CUdeviceptr,
@@ -152,7 +152,7 @@ fn free_in_order(
     unsafe { stream_ordered::free(&bound, address) }
 }
 
-/// The stream that memory is allocated on for operations on `core`: another one, if that is
+/// Returns the stream to allocate on for operations on `core`: another stream, if `core` is being
 /// captured.
 fn home_of(core: &Arc<StreamCore>) -> Result<Cow<'_, Arc<StreamCore>>> {
     let Some(recording) = core.timeline().recording() else { return Ok(Cow::Borrowed(core)) };
@@ -160,12 +160,12 @@ fn home_of(core: &Arc<StreamCore>) -> Result<Cow<'_, Arc<StreamCore>>> {
     recording.home(core.context(), create).map(Cow::Owned)
 }
 
-/// A block of no bytes, which needs no freeing.
+/// Returns a block of zero bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     Block::unused(NOWHERE, 0, DeviceBacking::Home(core.clone()))
 }
 
-/// A block from the allocator that applies to this call.
+/// Allocates a block from the allocator that applies to this call.
 #[inline(never)]
 fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
     core.ensure()?;
@@ -178,7 +178,7 @@ fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>>
     allocate_from(&choice::current(core.device())?, core, bytes)
 }
 
-/// A block of `bytes` in the order of the stream, whose own bins have none.
+/// Allocates `bytes` in the order of the stream, whose own bins have no such block.
 fn allocate_from(
     allocator: &Allocator,
     core: &Arc<StreamCore>,
@@ -196,7 +196,7 @@ fn allocate_from(
         Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
         Choice::Driver => {
             let (address, seq) = stream_ordered::allocate(core, bytes)?;
-            // Another stream may touch the memory only when the allocation has happened.
+            // Other streams may use the memory only after the allocation.
             let ledger = Ledger::after(0..bytes, core.timeline().at(seq));
             (address, ledger, DeviceBacking::Home(core.clone()))
         }
@@ -211,19 +211,19 @@ fn allocate_from(
 
 /// # Allocating
 impl Stream {
-    /// `len` elements of unspecified value, from the process's
-    /// [caching pool](crate::CachingPool::shared): no driver call if that has a free block for the
+    /// Allocates `len` elements of unspecified value from the process's
+    /// [caching pool](crate::CachingPool::shared). No driver call if the pool has a free block for the
     /// stream.
     ///
-    /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
-    /// of a [scope](crate::with_allocator); the driver's own pool takes one call,
-    /// `cuMemAllocAsync`. No allocator is asked if `len` is zero. Where the device has too little memory left, the
-    /// caching pool waits for work that uses blocks that were freed, before it gives up.
+    /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or of
+    /// a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`. If
+    /// `len` is zero, no allocator is called. If the device has too little memory left, the caching
+    /// pool waits for work that uses freed blocks before it gives up.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::Invalid`](crate::Error::Invalid) before any allocator is asked; the
-    /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
+    /// [`Error::Invalid`](crate::Error::Invalid), before any allocator is called; the allocator's,
+    /// including [`Error::PoolExhausted`](crate::Error::PoolExhausted).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -234,7 +234,7 @@ impl Stream {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    // Inlined: a block from the cache is then moved directly to where the caller wants it.
+    // Inlined, so that a block from the cache is moved directly to its destination.
     #[doc(alias("cuMemAllocAsync", "cudaMalloc", "cudaMallocAsync"))]
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
@@ -278,7 +278,7 @@ impl Stream {
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 
-    /// `len` elements whose bytes are all zero: [`Stream::alloc`], `cuMemsetD8Async`.
+    /// Allocates `len` elements whose bytes are all zero: [`Stream::alloc`], `cuMemsetD8Async`.
     ///
     /// # Errors
     /// As [`Stream::alloc`].
@@ -299,12 +299,12 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
+    /// Allocates `len` elements of unspecified value from `pool`: `cuMemAllocFromPoolAsync`, one driver
     /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
     ///
     /// # Errors
-    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`](crate::Error::WrongDevice) for a pool of another device;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for an imported one.
+    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`](crate::Error::WrongDevice) for a pool of
+    /// another device; [`Error::Unsupported`](crate::Error::Unsupported) for an imported pool.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -320,7 +320,7 @@ impl Stream {
         let core = &*home_of(self.core())?;
         let (address, ledger) = match pool.allocate_on(core, bytes)? {
             Some((address, seq)) => {
-                // Another stream may use the memory only when the allocation has happened.
+                // Other streams may use the memory only after the allocation.
                 (address, Ledger::after(0..bytes, core.timeline().at(seq)))
             }
             None => (NOWHERE, Ledger::default()),
@@ -332,13 +332,13 @@ impl Stream {
 
 /// # The address, and the stream
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
-    /// The device address of the first element, valid while `self` lives; for an empty buffer not
-    /// null, but otherwise meaningless. The host has managed memory at the same address.
+    /// Returns the device address of the first element, valid while `self` lives. For an empty buffer
+    /// it is not null, but meaningless. The host accesses managed memory at the same address.
     ///
-    /// No driver call, and it cannot fail. Pinned memory has a device address of its own, which the
-    /// driver is asked for: [`PinnedBuffer::device_ptr`](crate::PinnedBuffer::device_ptr).
+    /// No driver call, and it cannot fail. Pinned memory has a separate device address, which only the
+    /// driver knows: [`PinnedBuffer::device_ptr`](crate::PinnedBuffer::device_ptr).
     ///
-    /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
+    /// The buffer does not know of work that uses the address: see [`Buffer::note_use`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -351,9 +351,10 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
         self.storage.block().address
     }
 
-    /// A handle of the stream on which the memory was allocated, and in whose order it is freed;
-    /// [`None`] for memory of no stream, such as that of [`Context::alloc`](crate::Context::alloc).
-    /// Other streams may use the memory: [`ready`](Self::ready) waits for all of them.
+    /// Returns a handle of the stream on which the memory was allocated, and in whose order it is
+    /// freed; [`None`] for memory of no stream, such as that of
+    /// [`Context::alloc`](crate::Context::alloc). Other streams may use the memory:
+    /// [`ready`](Self::ready) waits for all of them.
     ///
     /// ```no_run
     /// use cuda_core::{DeviceBuffer, Result};
@@ -367,20 +368,20 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn home_stream(&self) -> Option<Stream> {
-        // Streams that stay on a thread allocate nothing.
+        // Streams confined to one thread allocate nothing.
         self.storage.block().backing.home().cloned().map(Stream::new)
     }
 }
 
 impl<T: Pod> DeviceSlice<'_, T> {
-    /// The device address of the first element.
+    /// Returns the device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.block().address + self.range().start as CUdeviceptr
     }
 }
 
 impl<T: Pod> DeviceSliceMut<'_, T> {
-    /// The device address of the first element.
+    /// Returns the device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_view().as_raw()
     }

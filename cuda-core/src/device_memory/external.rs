@@ -15,7 +15,7 @@ use crate::process::{FailedRelease, Handle, Owned, Release, attempt, drop_hook};
 use crate::types::{Pod, Resource};
 use crate::util::debug_by;
 
-/// How the other interface allocated memory that an [`ExternalMemory`] imports.
+/// How the other interface allocated the memory that an [`ExternalMemory`] imports.
 ///
 /// ```
 /// use cuda_core::interop::ExternalMemoryKind;
@@ -29,9 +29,9 @@ use crate::util::debug_by;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExternalMemoryKind {
-    /// Memory that any number of buffers and images may be bound to.
+    /// Memory to which any number of buffers and images may be bound.
     Allocation,
-    /// Memory allocated for one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+    /// Memory dedicated to one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
     Dedicated,
 }
 
@@ -69,27 +69,27 @@ impl ExternalMemoryKind {
 pub struct ExternalMemory(Owned<ImportedMemory>);
 
 struct ImportedMemory {
-    // INVARIANT: memory imported into `context`, of which nothing is mapped except by
-    // `MappedExternal`, which then owns it. Destroyed only by `release`.
+    // INVARIANT: memory imported into `context`, none of which is mapped unless a `MappedExternal` owns
+    // it. Only `release` destroys it.
     raw: Handle<CUexternalMemory>,
     context: Context,
     size: usize,
 }
 
 impl ExternalMemory {
-    /// Imports `size` bytes by a file descriptor, which Vulkan calls `OPAQUE_FD`:
+    /// Imports `size` bytes from a file descriptor, which Vulkan calls `OPAQUE_FD`:
     /// `cuImportExternalMemory`. The driver gets a duplicate of the descriptor; on success `fd` is
     /// closed.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no bytes, before any driver call; the driver's, among them
-    /// `OPERATING_SYSTEM` if the process can have no more descriptors. The descriptor comes back
-    /// with the error, open.
+    /// [`Error::Invalid`] if `size` is zero, before any driver call; the driver's, among them
+    /// `OPERATING_SYSTEM` if the process can have no more descriptors. The error returns the open
+    /// descriptor.
     ///
     /// # Safety
-    /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind`
-    /// says. CUDA does not order its work with the other interface's: the caller makes sure that no
-    /// user of that interface accesses the memory while work of this process may, and orders both.
+    /// `fd` refers to memory of exactly `size` bytes, on the context's device and allocated as `kind`
+    /// says. CUDA does not order its work with the other interface's. The caller orders both, so that
+    /// no user of that interface accesses the memory while work of this process may.
     #[doc(alias("cuImportExternalMemory", "cudaImportExternalMemory"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
@@ -109,39 +109,39 @@ impl ExternalMemory {
         };
         let import = |raw: &mut CUexternalMemory, fd| {
             handle.handle.fd = fd;
-            // SAFETY: the call reads a description and writes one handle, both locals that outlive
-            // it; the descriptor is open, and of such memory by the caller's promise; a live context
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
+            // the descriptor is open and refers to such memory, by the caller's promise; a live context
             // is current.
             unsafe { cu::cuImportExternalMemory(raw, &handle) }
         };
-        // SAFETY: just imported, of what the caller promised.
+        // SAFETY: just imported from the descriptor, which the caller vouches for.
         let own = |raw| unsafe { Self::from_raw(raw, size, context) };
         context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
 
-    /// Takes ownership of memory that was imported by a raw call, for the kinds of handle that have
-    /// no method here. No driver call.
+    /// Takes ownership of memory imported by a raw call, for kinds of handle without a method here. No
+    /// driver call.
     ///
     /// # Safety
-    /// `raw` came from `cuImportExternalMemory` with the context current, no other code owns it,
-    /// nothing is mapped of it, and it has `size` bytes. The conditions of
-    /// [`ExternalMemory::import_fd`] hold.
+    /// `raw` came from `cuImportExternalMemory` with the context current, no other code owns it, none
+    /// of it is mapped, and it has `size` bytes. The conditions of [`ExternalMemory::import_fd`] hold.
     pub unsafe fn from_raw(raw: CUexternalMemory, size: usize, context: &Context) -> Self {
         Self(Owned::new(ImportedMemory { raw: Handle(raw), context: context.clone(), size }))
     }
 
-    /// Maps `len` elements from the byte `offset` on: `cuExternalMemoryGetMappedBuffer`.
+    /// Maps `len` elements from byte `offset` on: `cuExternalMemoryGetMappedBuffer`.
     ///
-    /// One buffer owns the memory: map all that is needed, and take [views](crate::Buffer::slice)
-    /// of its parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits
-    /// for the work that uses it, then unmaps and destroys the memory: `cuMemFree_v2`,
+    /// One buffer owns the memory. Map all that you need, and take [views](crate::Buffer::slice) of its
+    /// parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits for the
+    /// work that uses it, then unmaps and destroys the memory: `cuMemFree_v2`,
     /// `cuDestroyExternalMemory`. A failure of the second call is reported to the hook of
     /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
-    /// [`Error::Invalid`] for no elements and for an offset that is not aligned for `T`, before any
-    /// driver call; the driver's. Memory that may be mapped after that is [given up](Error::GivenUp).
+    /// With the memory unchanged: before any driver call, [`Error::SizeOverflow`],
+    /// [`Error::OutOfBounds`], in bytes, and [`Error::Invalid`] if `len` is zero or the offset is not
+    /// aligned for `T`; the driver's. If the memory may still be mapped after a failed call, it is
+    /// [given up](Error::GivenUp).
     #[doc(alias("cuExternalMemoryGetMappedBuffer", "cudaExternalMemoryGetMappedBuffer"))]
     pub fn into_buffer<T: Pod>(
         mut self,
@@ -171,15 +171,15 @@ impl ExternalMemory {
         };
         let mut address = 0;
         let code = self.context().relaxed(|| {
-            // SAFETY: the call reads a description and writes one address, both locals that outlive
-            // it; the memory is imported, and its context current.
+            // SAFETY: the call reads a description and writes one address, both locals that outlive it;
+            // the memory is imported, and its context is current.
             unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, self.0.raw.0, &part) }
         })?;
         attempt(op, code).map_err(|failed| failed.undo(|| self.unmap(address)))?;
         Ok((address, bytes))
     }
 
-    /// Unmaps what a failed call may have mapped; memory that stays mapped is given up.
+    /// Unmaps what a failed call may have mapped. If that fails, gives the memory up.
     fn unmap(&mut self, address: CUdeviceptr) {
         // SAFETY: "the returned pointer must be freed using cuMemFree"; nothing uses the address.
         if address != 0 && unsafe { plain::free(address) }.is_err() {
@@ -190,24 +190,24 @@ impl ExternalMemory {
         }
     }
 
-    /// Size in bytes; zero for memory that was [given up](Error::GivenUp).
+    /// Returns the size in bytes; zero for memory that was [given up](Error::GivenUp).
     pub fn size(&self) -> usize {
         self.0.get().map_or(0, |live| live.size)
     }
 
     of_context! { "The context that it was imported into.": |it| &it.0.context }
 
-    /// The driver's handle, valid while `self` lives; null for memory that was
+    /// Returns the driver's handle, valid while `self` lives; null for memory that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUexternalMemory {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it reports a failure to
-    /// the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
+    /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it does the same, but reports
+    /// a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// The driver's. If the destroying call failed, the memory returned is
+    /// The driver's. If the call that destroys the memory failed, the returned memory is
     /// [given up](Error::GivenUp).
     #[doc(alias("cuDestroyExternalMemory", "cudaDestroyExternalMemory"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
@@ -228,8 +228,8 @@ impl Release for ImportedMemory {
 
     fn release(&mut self) -> Result<(), FailedRelease> {
         self.context.release("cuDestroyExternalMemory", || {
-            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
-            // call, and nothing of the memory is mapped any more; its context is current.
+            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this call,
+            // and none of the memory is mapped any more; its context is current.
             unsafe { cu::cuDestroyExternalMemory(self.raw.0) }
         })
     }
@@ -237,13 +237,13 @@ impl Release for ImportedMemory {
 
 debug_by! { [] ExternalMemory: |it| "ExternalMemory" { size: it.size(), device: it.device() } }
 
-/// The imported memory of a mapped buffer. Leaked unless it is unmapped: work may use it until
-/// the host has seen that none does.
+/// The imported memory of a mapped buffer. Leaked unless it is unmapped: work may use it until the host
+/// has observed the end of all work on it.
 struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
 impl MemoryOwner for MappedExternal {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        // SAFETY: "the returned pointer must be freed using cuMemFree", and before the memory is destroyed;
+        // SAFETY: "the returned pointer must be freed using cuMemFree", before the memory is destroyed;
         // it is released once, when no work uses it.
         unsafe { plain::free(address) }?;
         drop(self.0.take().map(ManuallyDrop::into_inner));
@@ -256,7 +256,7 @@ impl MemoryOwner for MappedExternal {
 }
 
 impl Drop for MappedExternal {
-    /// Memory that was not unmapped cannot be destroyed.
+    /// Reports memory that is still mapped, and so cannot be destroyed.
     fn drop(&mut self) {
         if let Some(memory) = &self.0 {
             report_mapped(memory.0.number(), memory.0.bytes());
@@ -264,7 +264,7 @@ impl Drop for MappedExternal {
     }
 }
 
-/// Reports imported memory that cannot be destroyed, since it is mapped.
+/// Reports imported memory that cannot be destroyed, since it is still mapped.
 fn report_mapped(handle: u64, size: usize) {
     let why = Error::GivenUp { what: Resource::DeviceMemory };
     drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));

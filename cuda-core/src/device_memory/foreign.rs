@@ -1,5 +1,5 @@
-//! Device memory that other code allocated, and that an owner keeps allocated while a buffer needs
-//! it; memory that other code is to free.
+//! Device memory that other code allocated and an owner keeps allocated while a buffer needs it;
+//! handing memory over for other code to free.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -18,19 +18,19 @@ use crate::timeline::StreamCore;
 use crate::timeline::ledger::Ledger;
 use crate::types::Pod;
 
-/// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
-/// which work of this crate may use until the host has seen that none does.
+/// The owner that keeps the memory allocated. Leaked unless it is released: dropping it frees the
+/// memory, which work of this crate may use until the host has observed the end of that work.
 struct Foreign<O> {
     owner: Option<ManuallyDrop<O>>,
-    /// For memory that a producer handed over: the id of a timeline, and its point up to which the producer
-    /// itself waits for work before it frees the memory.
+    /// For memory that a producer handed over: the id of a timeline and the point on it up to which the
+    /// producer itself waits for work before it frees the memory.
     given_at: Option<(u64, u64)>,
-    /// For memory that is freed in the order of a stream.
+    /// The stream in whose order the memory is freed, if any.
     home: Option<Arc<StreamCore>>,
 }
 
-/// A buffer of `len` elements, which have these bytes, in memory that `owner` keeps allocated. The
-/// owner of an empty one is dropped at once.
+/// Creates a buffer of `len` elements, which take up `bytes`, in memory that `owner` keeps allocated.
+/// The owner of an empty buffer is dropped at once.
 pub(crate) fn kept_by<T: Pod, O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>(
     context: &Context,
     address: CUdeviceptr,
@@ -58,8 +58,8 @@ impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Fore
     }
 }
 
-/// Checks memory of other code that a buffer of `len` elements is to be made of. Returns its address and its size;
-/// an empty buffer has an address of its own.
+/// Checks memory of other code for a buffer of `len` elements. Returns its address and its size; for an
+/// empty buffer the address is `NOWHERE`.
 fn given<T: Pod>(
     op: &'static str,
     address: CUdeviceptr,
@@ -78,22 +78,23 @@ fn given<T: Pod>(
 
 /// # Memory of other code
 impl<T: Pod> DeviceBuffer<T> {
-    /// Creates a buffer from `len` elements of device memory that other code allocated, with the
-    /// owner that keeps it allocated. No driver call.
+    /// Creates a buffer of `len` elements in device memory that other code allocated, with the owner
+    /// that keeps it allocated. No driver call.
     ///
     /// Dropping the buffer waits for all work that uses it, then drops the owner;
-    /// [`DeviceBuffer::from_raw_on`] does so without waiting. If it cannot be proven that the work is done,
-    /// the owner is leaked and the failure reported, as for memory that this crate allocated. The owner of an
-    /// empty buffer is dropped at once.
+    /// [`DeviceBuffer::from_raw_on`] does so without waiting. If the work cannot be proven complete,
+    /// the owner is leaked and the failure reported, as for memory that this crate allocated. The owner
+    /// of an empty buffer is dropped at once.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for elements at address zero, or at one that is
     /// not aligned for `T`. The owner is then dropped.
     ///
     /// # Safety
-    /// `address` is the first of `len * size_of::<T>()` bytes of memory of the device of `context`, which `context` can
-    /// access, and that stay allocated until `owner` is dropped. Nothing but the buffer uses them meanwhile, work
-    /// already enqueued included, unless [`note_use`](crate::Buffer::note_use) says so.
+    /// `address` is the first of `len * size_of::<T>()` bytes of memory of the device of `context`.
+    /// `context` can access them, and they stay allocated until `owner` is dropped. Until then only the
+    /// buffer uses them, and no work that is already enqueued does, unless
+    /// [`note_use`](crate::Buffer::note_use) says so.
     ///
     /// ```no_run
     /// # use cuda_core::{Context, DeviceBuffer, Result};
@@ -117,20 +118,21 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(kept_by(context, address, bytes, len, owner, None))
     }
 
-    /// [`DeviceBuffer::from_raw`] of memory that `owner` frees in the order of `stream`, as the
+    /// [`DeviceBuffer::from_raw`] for memory that `owner` frees in the order of `stream`, as the
     /// allocators of other libraries do. No driver call.
     ///
-    /// Dropping the buffer makes `stream` wait for all other streams that use it, drops the owner, and waits
-    /// for nothing: so wrapping a tensor for each call does not hold up the program. Other streams use the
-    /// memory only after the work that is enqueued on `stream` so far, as if it had been allocated there.
+    /// Dropping the buffer makes `stream` wait for all other streams that use the buffer, then drops
+    /// the owner. The host does not wait, so wrapping a tensor for each call does not block the
+    /// program. Other streams use the memory only after the work enqueued on `stream` so far, as if the
+    /// memory had been allocated there.
     ///
     /// # Errors
     /// As [`DeviceBuffer::from_raw`]; [`Error::Invalid`] for a stream that is, or was, captured.
     ///
     /// # Safety
-    /// As [`DeviceBuffer::from_raw`], in the context of `stream`; work that is enqueued on `stream` already may
-    /// use the memory. It stays allocated until `owner` is dropped and `stream` has done what was enqueued
-    /// before that.
+    /// As [`DeviceBuffer::from_raw`], in the context of `stream`; work that is already enqueued on
+    /// `stream` may use the memory. The memory stays allocated until `owner` is dropped and `stream`
+    /// has done the work enqueued before the drop.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, Result, Stream};
@@ -166,14 +168,15 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(Self::from_storage(Storage::new(Block { address, bytes, ledger, backing }), len))
     }
 
-    /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`:
-    /// the address of the first element, and the number of elements. Waits for all work that uses
-    /// the buffer. The address is null, and nothing is to be freed, if the buffer never had bytes.
+    /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`.
+    /// Returns the address of the first element, and the number of elements. Waits for all work that
+    /// uses the buffer. If the buffer never had bytes, the address is null, and there is nothing to
+    /// free.
     ///
-    /// For memory that is an allocation of the driver's: from [`Context::alloc`], from
+    /// The memory must be a separate allocation of the driver: from [`Context::alloc`], from
     /// [`Stream::alloc_from`](crate::Stream::alloc_from), or from the allocators
-    /// [`driver_pool`](crate::Allocator::driver_pool) and [`plain`](crate::Allocator::plain). The memory
-    /// ends with its context: keep a [created](Context::new) [`Context`] alive.
+    /// [`driver_pool`](crate::Allocator::driver_pool) and [`plain`](crate::Allocator::plain). It is
+    /// freed with its context: keep a [created](Context::new) [`Context`] alive.
     ///
     /// # Errors
     /// [`Error::Invalid`] for memory of a caching pool (the default), of a custom allocator, or of
@@ -197,7 +200,7 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok((address, this.len()))
     }
 
-    /// Waits for the work that uses the memory, and leaves it to the caller.
+    /// Waits for the work that uses the memory, and leaves the memory to the caller.
     fn disown(&mut self) -> Result<CUdeviceptr> {
         driver::ensure()?;
         self.storage.ensure()?;

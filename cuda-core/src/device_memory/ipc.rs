@@ -16,7 +16,7 @@ sent_bytes! {
     /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
     /// any means.
     ///
-    /// It names the memory for as long as the process that created it keeps it allocated.
+    /// It is valid while the process that created it keeps the memory allocated.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -31,13 +31,13 @@ sent_bytes! {
     IpcMemoryHandle: CUipcMemHandle
 }
 
-/// Closes memory of another process.
+/// The owner that closes memory of another process.
 struct Opened(Context);
 
 impl MemoryOwner for Opened {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
-        // process uses it any more.
+        // SAFETY: cuIpcOpenMemHandle opened the memory in this context; it is closed once, and no work
+        // of this process uses it any more.
         self.0.release("cuIpcCloseMemHandle", || unsafe { cu::cuIpcCloseMemHandle(address) })
     }
 
@@ -48,10 +48,10 @@ impl MemoryOwner for Opened {
 
 /// # Sharing with other processes
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
-    /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
+    /// Returns a handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///
-    /// Small allocations share a block of 2 MiB, and a process that opens the handle can reach all
-    /// of it: with processes that are not trusted, share memory in multiples of that size.
+    /// Small allocations share a block of 2 MiB, and a process that opens the handle can access all of
+    /// the block. With untrusted processes, share only memory in multiples of that size.
     ///
     /// # Errors
     /// [`Error::Invalid`] for memory that did not come from [`Context::alloc`], and for an
@@ -83,16 +83,15 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The process that created the handle cannot open it.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`], and [`Error::Invalid`] for no elements and for those that need a
-    /// stricter alignment, before any driver call; [`Error::OutOfBounds`] if the memory has fewer
-    /// elements; the driver's.
+    /// [`Error::SizeOverflow`], and [`Error::Invalid`] if `len` is zero or the elements need a stricter
+    /// alignment, before any driver call; [`Error::OutOfBounds`] if the memory has fewer elements; the
+    /// driver's.
     ///
     /// # Safety
-    /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, for memory of the device of `context`,
-    /// and the process
-    /// that created it keeps the memory allocated for as long as the buffer lives. Buffers know
-    /// nothing of other processes: the caller orders the work of both, by an
-    /// [`Event`](crate::Event) that both have, for instance. A second buffer of the same memory in
+    /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, for memory of the
+    /// device of `context`. The process that created it keeps the memory allocated while the buffer
+    /// lives. Buffers know nothing of other processes: the caller orders the work of both processes,
+    /// for instance by an [`Event`](crate::Event) that both have. A second buffer of the same memory in
     /// this process is another such alias.
     ///
     /// ```no_run
@@ -114,7 +113,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let entered = context.enter_briefly()?;
         let relaxed = RelaxedCaptureMode::enter()?;
         let mut raw = CUipcMemHandle::default();
-        // SAFETY: a handle is 64 opaque bytes, whatever type they have.
+        // SAFETY: a handle is 64 opaque bytes, whatever their element type.
         unsafe { (&raw mut raw).cast::<[u8; 64]>().write(handle.0) };
         let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
         // SAFETY: the call writes one address, to an exclusive borrow; a live context is current.
@@ -124,7 +123,7 @@ impl<T: Pod> DeviceBuffer<T> {
         drop(relaxed);
         let room = room_behind(address);
         drop(entered);
-        // On errors, its drop closes the memory.
+        // On errors, dropping it closes the memory.
         let opened = owned(context, address, bytes, Opened(context.clone()), len);
         match room? {
             room if room >= bytes => Ok(opened),
@@ -133,8 +132,8 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 }
 
-/// Bytes from `address` to the end of its allocation. To be called with the allocation's context
-/// current.
+/// Returns the number of bytes from `address` to the end of its allocation. The caller has made the
+/// allocation's context current.
 fn room_behind(address: CUdeviceptr) -> Result<usize> {
     // SAFETY: the call writes an address and a size, to exclusive borrows; an address that the driver
     // does not know is an error.

@@ -1,5 +1,4 @@
-//! Managed memory: one address for the host and all devices, and pages that move to where they are
-//! used.
+//! Managed memory: one address for the host and all devices; pages move to where they are used.
 
 use std::ptr;
 
@@ -15,21 +14,22 @@ use crate::process::{FailedRelease, driver};
 use crate::timeline::ledger::Access;
 use crate::types::{Pod, bytes_of_mut};
 
-/// Elements in managed memory: `cuMemAllocManaged`.
+/// A buffer in managed memory: `cuMemAllocManaged`.
 ///
-/// For copies, fills and kernels it is device memory, by [`as_view`](Self::as_view) and
-/// [`as_view_mut`](Self::as_view_mut). The host accesses it in place, with
-/// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for
-/// conflicting work.
+/// Copies, fills and kernels use it as device memory, by [`as_view`](Self::as_view) and
+/// [`as_view_mut`](Self::as_view_mut). The host accesses it in place, with [`as_slice`](Self::as_slice)
+/// and [`as_mut_slice`](Self::as_mut_slice), which wait for conflicting work.
 ///
-/// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams of any of
-/// them copy and fill it as if it were their own device's; only to a [`Batch`](crate::Batch) is it memory of
-/// the device that it was allocated for. If one device cannot, only streams of the device that it was allocated
-/// for use it, and the host must touch no managed memory while any thread has work running on that device. Then
-/// the host accesses only memory that is attached to it ([`new_attached_to_host`](Self::new_attached_to_host),
-/// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the caller's risk.
+/// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams of
+/// any device copy and fill it as if it were on their own device; only a [`Batch`](crate::Batch) treats
+/// it as memory of the device that it was allocated for. If one device cannot, only streams of the
+/// device that it was allocated for use it, and the host must access no managed memory while any thread
+/// has work running on that device. Then the host accesses only memory that is attached to it
+/// ([`new_attached_to_host`](Self::new_attached_to_host), [`attach`](Self::attach)), or uses
+/// [`as_slice_while_idle`](Self::as_slice_while_idle) at the caller's risk.
 ///
-/// A [graph](crate::Graph) that uses it is [lent](crate::GraphExec::lend) it at each launch, as pinned memory is.
+/// A [graph](crate::Graph) that uses it is [lent](crate::GraphExec::lend) it at each launch, like
+/// pinned memory.
 ///
 /// ```no_run
 /// use cuda_core::{Device, managed::{ManagedBuffer, MemoryLocation}};
@@ -46,26 +46,27 @@ use crate::types::{Pod, bytes_of_mut};
 #[doc(alias("UnifiedBuffer", "UnifiedSlice", "malloc_managed"))]
 pub type ManagedBuffer<T> = Buffer<T, DeviceMemory, Managed>;
 
-/// What a [`ManagedBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
-// INVARIANT: the memory of a buffer that has this is managed, so that the host reaches it at the
+/// The extra part that a [`ManagedBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
+// INVARIANT: the memory of a buffer with this extra part is managed, so the host accesses it at the
 // same address: only `ManagedBuffer::alloc` creates one, and no method gives it to another buffer.
 #[derive(Debug)]
 pub struct Managed {
-    /// Every device can use managed memory while the host does.
+    /// Whether every device can use managed memory while the host does.
     concurrent: bool,
-    /// What it is attached to; matters if a device cannot use managed memory while the host does.
+    /// What the memory is attached to; matters if a device cannot use managed memory while the host
+    /// does.
     pub(super) attached: ManagedAttach,
 }
 
-/// Frees managed memory.
+/// The owner that frees managed memory.
 struct ManagedOwner {
-    /// Every device can use managed memory while the host does.
+    /// Whether every device can use managed memory while the host does.
     concurrent: bool,
 }
 
 impl MemoryOwner for ManagedOwner {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        // SAFETY: memory of `cuMemAllocManaged`, which is released once, when no work uses it.
+        // SAFETY: memory of `cuMemAllocManaged`, released once, when no work uses it.
         unsafe { plain::free(address) }
     }
 
@@ -80,8 +81,8 @@ impl MemoryOwner for ManagedOwner {
 
 /// # Managed memory
 impl<T: Pod> ManagedBuffer<T> {
-    /// `len` elements of unspecified value, which every device can use: `cuMemAllocManaged` with
-    /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
+    /// Allocates `len` elements of unspecified value, which every device can use: `cuMemAllocManaged`
+    /// with `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
@@ -102,7 +103,7 @@ impl<T: Pod> ManagedBuffer<T> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
 
-    /// A copy of these elements in managed memory, which the host makes.
+    /// Copies `elements` on the host to new managed memory.
     ///
     /// # Errors
     /// Those of [`ManagedBuffer::new`] and [`as_mut_slice`](Self::as_mut_slice).
@@ -121,7 +122,7 @@ impl<T: Pod> ManagedBuffer<T> {
         Ok(buffer)
     }
 
-    /// `len` elements whose bytes are all zero, which the host writes.
+    /// Allocates `len` elements, whose bytes the host sets to zero.
     ///
     /// # Errors
     /// As [`ManagedBuffer::from_slice`].
@@ -141,8 +142,8 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 
     /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) changes that:
-    /// `CU_MEM_ATTACH_HOST`. If a device cannot use managed memory while the host does, the host
-    /// may then access this buffer whatever the device does.
+    /// `CU_MEM_ATTACH_HOST`. Even if a device cannot use managed memory while the host does, the host
+    /// may access this buffer while the device runs.
     ///
     /// # Errors
     /// Those of [`ManagedBuffer::new`].
@@ -169,7 +170,7 @@ impl<T: Pod> ManagedBuffer<T> {
         Ok(Self::with_extra(storage, len, Managed { concurrent, attached }))
     }
 
-    /// The elements, once the work that writes them has completed.
+    /// Waits for the work that writes the elements, and returns them.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
@@ -188,12 +189,12 @@ impl<T: Pod> ManagedBuffer<T> {
     /// ```
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
-        // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
-        // while it is attached to the host, by the promise of the code that attached it.
+        // SAFETY: every device can run beside the host, or none uses the memory while it is attached to
+        // the host, by the promise of the code that attached it.
         unsafe { self.as_slice_while_idle() }
     }
 
-    /// The elements, to be changed, once the work that uses them has completed.
+    /// Waits for the work that uses the elements, and returns them for writing.
     ///
     /// # Errors
     /// Those of [`as_slice`](Self::as_slice).
@@ -209,49 +210,48 @@ impl<T: Pod> ManagedBuffer<T> {
     /// ```
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.require_lendable()?;
-        // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
-        // while it is attached to the host, by the promise of the code that attached it.
+        // SAFETY: every device can run beside the host, or none uses the memory while it is attached to
+        // the host, by the promise of the code that attached it.
         unsafe { self.as_mut_slice_while_idle() }
     }
 
-    /// [`as_slice`](Self::as_slice), also if a device cannot use managed memory while the host
-    /// does: then it waits for all work of the device.
+    /// [`as_slice`](Self::as_slice), even if a device cannot use managed memory while the host does: it
+    /// then waits for all work of all devices.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while work that writes them is being captured;
-    /// the driver's errors about the work waited for.
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while work that writes the elements is
+    /// being captured; the driver's errors about the work waited for.
     ///
     /// # Safety
     /// While the slice lives, no thread enqueues work on a device without
     /// `CONCURRENT_MANAGED_ACCESS`, unless the memory is attached to the host.
     pub unsafe fn as_slice_while_idle(&self) -> Result<&[T]> {
         self.settle("as_slice", Access::Read)?;
-        // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
-        // for `T` or dangling; what it holds is a value, by `Pod`; it is not written meanwhile: the
-        // devices' work was waited for, and new work and the host need exclusive access, which the
-        // borrow rules out. No device runs that forbids the host to access it, by the caller's
-        // promise.
+        // SAFETY: the host has managed memory at the same address, by the invariant, aligned for `T` or
+        // dangling. It holds values, by `Pod`. It is not written while the slice lives: the devices'
+        // work was waited for, and new work and the host need exclusive access, which the borrow rules
+        // out. No device runs that forbids the host to access it, by the caller's promise.
         Ok(unsafe { std::slice::from_raw_parts(self.host_ptr(), self.len()) })
     }
 
-    /// [`as_mut_slice`](Self::as_mut_slice), also if a device cannot use managed memory while the
-    /// host does: then it waits for all work of the device.
+    /// [`as_mut_slice`](Self::as_mut_slice), even if a device cannot use managed memory while the host
+    /// does: it then waits for all work of all devices.
     ///
     /// # Errors
     /// Those of [`as_slice_while_idle`](Self::as_slice_while_idle).
     ///
     /// # Safety
-    /// That of [`as_slice_while_idle`](Self::as_slice_while_idle).
+    /// As for [`as_slice_while_idle`](Self::as_slice_while_idle).
     pub unsafe fn as_mut_slice_while_idle(&mut self) -> Result<&mut [T]> {
         self.settle("as_mut_slice", Access::Write)?;
-        // SAFETY: managed memory is the host's at the same address, by the invariant, aligned for
-        // `T` or dangling, and holds values, by `Pod`; nothing else accesses it: all work was
-        // waited for, the borrow is exclusive, and no device runs that forbids the host to access
-        // it, by the caller's promise.
+        // SAFETY: the host has managed memory at the same address, by the invariant, aligned for `T` or
+        // dangling. It holds values, by `Pod`. Nothing else accesses it: all work was waited for, the
+        // borrow is exclusive, and no device runs that forbids the host to access it, by the caller's
+        // promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host_ptr(), self.len()) })
     }
 
-    /// Refuses to lend memory that the host may touch only while nothing runs on a device.
+    /// Returns an error if the host may access the memory only while no device runs.
     fn require_lendable(&self) -> Result<()> {
         if self.extra.concurrent || self.is_empty() || self.extra.attached == ManagedAttach::Host {
             return Ok(());
@@ -270,8 +270,8 @@ impl<T: Pod> ManagedBuffer<T> {
         let block = self.storage.block();
         block.ledger.conflicts_with_host(&block.whole(), access, op)?.wait_host()?;
         if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {
-            // While a device runs anything, in whatever context, the host must touch no managed
-            // memory.
+            // While a device without concurrent access runs anything, in any context, the host must
+            // not access managed memory.
             for context in context::all_known() {
                 context.synchronize()?;
             }
@@ -283,8 +283,8 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 }
 
-/// Whether every device can use managed memory while the host does. All are asked, since any that
-/// cannot may be using the memory, or come to do so.
+/// Whether every device can use managed memory while the host does. Queries all devices, since any
+/// device that cannot may use the memory now or later.
 fn all_concurrent() -> Result<bool> {
     let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
     for device in Device::all()? {

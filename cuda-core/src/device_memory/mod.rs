@@ -1,6 +1,6 @@
 //! Device memory, and its stream-ordered allocation.
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod allocation;
 
 mod resize;

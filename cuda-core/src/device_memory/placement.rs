@@ -1,4 +1,4 @@
-//! Placement of managed memory: where it is, and where it should be.
+//! Placement of managed memory: where its pages are, and where they should be.
 
 use std::ffi::c_int;
 use std::ops::RangeBounds;
@@ -14,7 +14,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::types::Pod;
 use crate::util::raw_enum;
 
-/// A location that pages of managed memory can have.
+/// A place where pages of managed memory can be.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -34,9 +34,9 @@ pub enum MemoryLocation {
     Host,
     /// A device.
     Device(Device),
-    /// A NUMA node of the host, by the system's number;
-    /// [`DeviceAttributes::host_numa_id`](crate::DeviceAttributes::host_numa_id) returns that of
-    /// the node closest to a device. From CUDA 12.2 on.
+    /// A NUMA node of the host, by the system's number.
+    /// [`DeviceAttributes::host_numa_id`](crate::DeviceAttributes::host_numa_id) returns the node
+    /// closest to a device. From CUDA 12.2 on.
     HostNuma(u32),
     /// The NUMA node that the calling thread is closest to. From CUDA 12.2 on.
     HostNumaCurrent,
@@ -46,7 +46,7 @@ pub enum MemoryLocation {
 const CPU: CUdevice = -1;
 
 impl MemoryLocation {
-    /// The location for the older calls, which know no nodes.
+    /// Returns the location for the older calls; as an `Err` if only the newer ones know it.
     fn as_raw(self) -> Result<CUdevice, CUmemLocation> {
         match self {
             Self::Host => Ok(CPU),
@@ -64,7 +64,7 @@ impl MemoryLocation {
     }
 }
 
-/// How managed memory is going to be used: the advice of `cuMemAdvise`.
+/// How the program will use managed memory: the advice of `cuMemAdvise`.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -78,15 +78,15 @@ impl MemoryLocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// It is mostly read: every reader gets a copy of its own.
+    /// The memory is mostly read: every reader gets its own copy.
     SetReadMostly,
     /// Undoes [`Advice::SetReadMostly`].
     UnsetReadMostly,
-    /// It should stay at this location.
+    /// The memory should stay at this location.
     SetPreferredLocation(MemoryLocation),
     /// Undoes [`Advice::SetPreferredLocation`].
     UnsetPreferredLocation,
-    /// It is kept mapped for this location, wherever its pages are.
+    /// The memory stays mapped for this location, wherever its pages are.
     SetAccessedBy(MemoryLocation),
     /// Undoes [`Advice::SetAccessedBy`].
     UnsetAccessedBy(MemoryLocation),
@@ -94,7 +94,7 @@ pub enum Advice {
 
 impl Advice {
     fn parts(self) -> (CUmem_advise, MemoryLocation) {
-        // If the advice names no location, the driver ignores this one.
+        // For advice that names no location: the driver ignores this one.
         let anywhere = MemoryLocation::Host;
         match self {
             Self::SetReadMostly => (cuda_sys::CU_MEM_ADVISE_SET_READ_MOSTLY, anywhere),
@@ -113,8 +113,8 @@ impl Advice {
     }
 }
 
-/// What the driver was advised about a range of managed memory: `cuMemRangeGetAttribute`. A
-/// property holds for the range if it holds for all of its pages.
+/// The advice given to the driver about a range of managed memory: `cuMemRangeGetAttribute`. A property
+/// holds for the range if it holds for all of its pages.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -129,19 +129,19 @@ impl Advice {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct ManagedAttributes {
-    /// [`Advice::SetReadMostly`].
+    /// Whether [`Advice::SetReadMostly`] is in effect.
     pub read_mostly: bool,
-    /// [`Advice::SetPreferredLocation`].
+    /// The location of [`Advice::SetPreferredLocation`].
     pub preferred_location: Option<MemoryLocation>,
-    /// [`Advice::SetAccessedBy`].
+    /// The locations of [`Advice::SetAccessedBy`].
     pub accessed_by: Vec<MemoryLocation>,
-    /// The location that it was last prefetched to, whether or not it has arrived.
+    /// The location of the last prefetch, whether or not it has completed.
     pub last_prefetch: Option<MemoryLocation>,
 }
 
 raw_enum! {
-    /// What may use managed memory, if a device cannot use it while the host does: the flags of
-    /// `cuStreamAttachMemAsync`.
+    /// Which users may access managed memory, if a device cannot use it while the host does: the flags
+    /// of `cuStreamAttachMemAsync`.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -158,16 +158,16 @@ raw_enum! {
         Global = CU_MEM_ATTACH_GLOBAL,
         /// Only the host.
         Host = CU_MEM_ATTACH_HOST,
-        /// Only the stream it is attached on.
+        /// Only the stream on which it is attached.
         Single = CU_MEM_ATTACH_SINGLE,
     }
 }
 
-/// # Where managed memory is
+/// # Placement of managed memory
 impl<T: Pod> ManagedBuffer<T> {
-    /// Moves the pages of some elements to where they will be used, asynchronously:
-    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call
-    /// for no elements.
+    /// Moves the pages of the elements in `range` to where they will be used, asynchronously:
+    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call if
+    /// the range is empty.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's: `INVALID_DEVICE` for a
@@ -200,19 +200,19 @@ impl<T: Pod> ManagedBuffer<T> {
             return Ok(());
         }
         let call = |stream| match location.as_raw() {
-            // SAFETY: the range is managed memory that stays allocated until the mark that is made
-            // of this has completed. The symbol takes a device, whatever the header calls it.
+            // SAFETY: the range is managed memory that stays allocated until the completion of the mark
+            // that follows this call. The symbol takes a device, whatever the header calls it.
             Ok(device) => unsafe { cu::cuMemPrefetchAsync(address, bytes, device, stream) },
-            // SAFETY: the range is managed memory that stays allocated until the mark that is made
-            // of this has completed; flags must be zero.
+            // SAFETY: the range is managed memory that stays allocated until the completion of the mark
+            // that follows this call; flags must be zero.
             Err(node) => unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, node, 0, stream) },
         };
         bound.submit_copy(op, &mut [part.read()], call).1
     }
 
-    /// Advises the driver how some elements are going to be used, see [`Advice`]: `cuMemAdvise`, or
-    /// `cuMemAdvise_v2` if the advice names a NUMA node of the host. No driver call for no
-    /// elements.
+    /// Advises the driver how the elements in `range` will be used, see [`Advice`]: `cuMemAdvise`, or
+    /// `cuMemAdvise_v2` if the advice names a NUMA node of the host. No driver call if the range is
+    /// empty.
     ///
     /// # Errors
     /// Those of [`prefetch`](Self::prefetch).
@@ -236,8 +236,8 @@ impl<T: Pod> ManagedBuffer<T> {
         check("cuMemAdvise", code)
     }
 
-    /// The advice that is in effect for some elements, see [`ManagedAttributes`]: `cuMemRangeGetAttribute`, four
-    /// times. For no elements, the default.
+    /// Returns the advice in effect for the elements in `range`, see [`ManagedAttributes`]:
+    /// `cuMemRangeGetAttribute`, four times. For an empty range, the default.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.
@@ -254,7 +254,7 @@ impl<T: Pod> ManagedBuffer<T> {
             range_attribute(attribute, address, bytes, &mut value)?;
             Ok(value[0])
         };
-        // One entry for each device and one for the host; the driver fills up what is left over.
+        // One entry for each device and one for the host; the driver marks unused entries as invalid.
         let mut users = vec![INVALID_DEVICE; Device::count()? as usize + 1];
         range_attribute(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address, bytes, &mut users)?;
         let place = |attribute| one(attribute).map(MemoryLocation::from_raw);
@@ -266,16 +266,16 @@ impl<T: Pod> ManagedBuffer<T> {
         })
     }
 
-    /// Sets what may use the memory from here on, in the order of `stream`:
-    /// `cuStreamAttachMemAsync`, for all of it. Matters only for devices that cannot use managed
-    /// memory while the host does.
+    /// Sets which users may access the memory from here on, in the order of `stream`:
+    /// `cuStreamAttachMemAsync`, for all of it. Matters only for devices that cannot use managed memory
+    /// while the host does.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// Until it is attached again, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
-    /// unless it is attached to a stream: then only that stream, which outlives the use.
+    /// Until the memory is attached again, no device without `CONCURRENT_MANAGED_ACCESS` uses it,
+    /// except through the stream that it is attached to, which outlives the use.
     #[doc(alias("cuStreamAttachMemAsync", "cudaStreamAttachMemAsync"))]
     pub unsafe fn attach<K: StreamKind>(
         &mut self,
@@ -291,8 +291,8 @@ impl<T: Pod> ManagedBuffer<T> {
         }
         let mut view = self.as_view_mut();
         let call = |stream| {
-            // SAFETY: managed memory, which stays allocated until the mark that is made of this has
-            // completed; length zero stands for all of it.
+            // SAFETY: managed memory that stays allocated until the completion of the mark that follows
+            // this call; length zero stands for all of it.
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw().0) }
         };
         let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
@@ -302,18 +302,18 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 }
 
-/// `CU_DEVICE_INVALID`, a macro with a cast, as `CU_DEVICE_CPU` is.
+/// `CU_DEVICE_INVALID`, like `CU_DEVICE_CPU` a macro with a cast.
 const INVALID_DEVICE: c_int = -2;
 
-/// `cuMemRangeGetAttribute` for an attribute that is one or more device numbers.
+/// Calls `cuMemRangeGetAttribute` for an attribute that consists of device numbers.
 fn range_attribute(
     attribute: CUmem_range_attribute,
     address: CUdeviceptr,
     bytes: usize,
     value: &mut [c_int],
 ) -> Result<()> {
-    // SAFETY: the call writes as many bytes as it is passed, to an exclusive borrow of that size;
-    // the range is managed memory.
+    // SAFETY: the call writes as many bytes as it is passed, to an exclusive borrow of that size; the
+    // range is managed memory.
     check("cuMemRangeGetAttribute", unsafe {
         cu::cuMemRangeGetAttribute(
             value.as_mut_ptr().cast(),

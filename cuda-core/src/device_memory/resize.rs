@@ -1,4 +1,4 @@
-//! Buffers that change their length.
+//! Resizing of buffers.
 
 use crate::error::{Error, Result};
 use crate::memory::DeviceBuffer;
@@ -7,12 +7,11 @@ use crate::stream::Stream;
 use crate::types::Pod;
 
 /// # Growing and shrinking
-/// A buffer has room for at least as many elements as its length. If more room is needed, or less
-/// is wanted, the elements move to memory that is allocated on the stream that the caller names,
-/// which is the buffer's home from then on. Addresses are invalid after that; views cannot exist
-/// then, by the borrow rules.
+/// A buffer has room for at least as many elements as its length. To get more room, or to give some
+/// back, the elements move to memory that is allocated on the stream given by the caller, which becomes
+/// the buffer's home. Earlier addresses are then invalid; the borrow rules ensure that no views exist.
 impl<T: Pod> DeviceBuffer<T> {
-    /// Elements that the memory has room for.
+    /// Returns the number of elements that the memory has room for.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -27,8 +26,8 @@ impl<T: Pod> DeviceBuffer<T> {
         }
     }
 
-    /// Drops the elements from `len` on. The room and the address stay; no driver call. Does
-    /// nothing if there are no more than `len`.
+    /// Drops the elements from `len` on, if there are any. The capacity and the address stay; no driver
+    /// call.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -42,13 +41,13 @@ impl<T: Pod> DeviceBuffer<T> {
         self.set_len(self.len().min(len));
     }
 
-    /// Makes room for at least `additional` more elements, on `stream`, if there is not enough:
+    /// Makes room for at least `additional` more elements, on `stream`, if the capacity is too small:
     /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the elements would move while a graph uses the memory, other than the one
-    /// that is being [captured](crate::Graph::capture) on the stream: its launches would use the former
-    /// memory; those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
+    /// [`Error::Invalid`] if the elements would move while a graph uses the memory, since its launches
+    /// would use the old memory; a graph being [captured](crate::Graph::capture) on the stream is an
+    /// exception. Those of [`Stream::alloc`] and [`Stream::copy`]. The buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -88,7 +87,8 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// Moves the elements to memory of exactly their size, on `stream`, unless it has that size.
+    /// Moves the elements to memory of exactly their size, on `stream`, unless the memory already has
+    /// that size.
     ///
     /// # Errors
     /// Those of [`DeviceBuffer::reserve`]; the buffer is then unchanged.
@@ -107,7 +107,7 @@ impl<T: Pod> DeviceBuffer<T> {
         self.relocate("DeviceBuffer::shrink_to_fit", stream, self.len())
     }
 
-    /// Moves the elements to new memory on `stream` with room for `capacity`, which is at least the
+    /// Moves the elements to new memory on `stream` with room for `capacity` elements, at least the
     /// length.
     fn relocate(&mut self, op: &'static str, stream: &Stream, capacity: usize) -> Result<()> {
         driver::ensure()?;

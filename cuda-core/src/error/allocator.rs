@@ -5,7 +5,7 @@ use std::fmt;
 use super::text::ByteCount;
 
 /// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, failed to
-/// allocate or to free: the inner value of [`Error::Allocator`](crate::Error::Allocator).
+/// allocate or to free: the payload of [`Error::Allocator`](crate::Error::Allocator).
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -32,25 +32,26 @@ pub enum AllocatorError {
     Failed {
         /// The allocator's name.
         allocator: String,
-        /// What it did.
+        /// What the allocator did wrong.
         why: String,
     },
 
-    /// An allocator returned null, by which one written in C reports that it has no memory.
+    /// An allocator returned null, the way in which an allocator written in C reports that it has no
+    /// memory.
     #[non_exhaustive]
     Null {
         /// The allocator's name.
         allocator: String,
     },
 
-    /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
+    /// An allocation would exceed the limit of a [`Limiting`](crate::adaptors::Limiting) allocator.
     #[non_exhaustive]
     LimitExceeded {
         /// Bytes requested.
         requested: usize,
-        /// Bytes handed out already.
+        /// Bytes in use before the request.
         used: usize,
-        /// The most bytes that may be handed out.
+        /// The most bytes that may be in use.
         limit: usize,
     },
 }

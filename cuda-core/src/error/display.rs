@@ -1,4 +1,4 @@
-//! The texts of errors.
+//! `Display`, `Debug` and conversions of errors.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Error {
                     )?;
                 }
                 match *code {
-                    // Exceptions of a kernel.
+                    // Exceptions raised by a kernel.
                     CUresult(700 | 710 | 714..=719) => f.write_str(
                         "; with CUDA_LAUNCH_BLOCKING=1 the launch of the kernel itself returns the \
                          error, and compute-sanitizer names the instruction",
@@ -45,7 +45,7 @@ impl fmt::Display for Error {
                     return Ok(());
                 }
                 f.write_str(match *op {
-                    // Of a pool, whose size the program may have limited.
+                    // The program may have limited the pool's size.
                     "cuMemAllocFromPoolAsync" => {
                         ": the pool may have reached its `max_size`, or the free memory be fragmented"
                     }
@@ -55,7 +55,7 @@ impl fmt::Display for Error {
             Self::PoolExhausted(it) => {
                 let PoolExhausted { requested, device, usage, memory } = &**it;
                 write!(f, "the caching pool cannot serve {}", ByteCount(*requested))?;
-                // If the device has memory, what is short is the limit.
+                // If the device has enough free memory, the pool's limit is what is short.
                 let left = memory.filter(|left| left.free >= *requested).zip(usage.limit);
                 match left {
                     Some((_, limit)) => write!(f, " within its limit of {}", ByteCount(limit))?,
@@ -214,7 +214,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Errors of what a variant holds.
+/// Implements `From` of a variant's payload for [`Error`].
 macro_rules! from_payload {
     ($($variant:ident of $payload:ty),* $(,)?) => {
         from! { $([] $payload => Error: |payload| Self::$variant(Box::new(payload));)* }
@@ -234,8 +234,9 @@ from! {
     [X] Rejected<X> => Error: |rejected| rejected.error;
 }
 
-/// `Debug` of an error: the name of its variant, and the sentence of `Display`. That sentence holds the one
-/// of an inner error, so the inner one is no source: a report of the chain would have it twice.
+/// Implements `Debug` of an error: the variant's name, and the sentence of `Display`. That sentence
+/// includes that of an inner error, so `source` does not return the inner error: a report of the chain
+/// would repeat it.
 macro_rules! debug_by_variant {
     ($error:ident: $($variant:ident),*) => {
         impl fmt::Debug for $error {
@@ -252,19 +253,19 @@ macro_rules! debug_by_variant {
 /// The driver call of a launch, as errors name it.
 pub(crate) const LAUNCH: &str = "cuLaunchKernelEx";
 
-/// What makes a group of streams.
+/// The method that creates a group of streams.
 pub(crate) const FROM_STREAMS: &str = "DeviceGroup::from_streams";
 
 /// The driver call that returns the time between two events.
 pub(crate) const ELAPSED: &str = "cuEventElapsedTime";
 
-/// A wait outside of captures for an event that was last recorded in one.
+/// A wait, outside of captures, for an event that was last recorded in a capture.
 pub(crate) const WAIT_EVENT: &str = "Stream::wait_event";
 
-/// Why a body refuses what the rest of a graph can have.
+/// The error text for operations that a graph can hold, but not the body of a condition.
 const BODY: &str = "the body of a condition cannot have this; the graph around it can";
 
-/// Why a capture refuses a driver call, and what to do instead.
+/// Returns why a capture refuses a driver call, and what to do instead.
 fn not_in_graphs(op: &str) -> String {
     let instead = match op {
         ELAPSED | "cuEventQuery" | "cuEventSynchronize" => {
@@ -316,7 +317,7 @@ fn not_in_graphs(op: &str) -> String {
     format!("the stream is being captured, or was, and this cannot be part of a graph{instead}")
 }
 
-/// What makes the update of an executable graph impossible.
+/// Returns what makes the update of an executable graph impossible.
 fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     match why {
         cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => {

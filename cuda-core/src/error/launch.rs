@@ -1,4 +1,4 @@
-//! Why a kernel cannot be launched, found before any driver call.
+//! Reasons why a kernel cannot be launched.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ use cuda_sys::CUresult;
 use super::LAUNCH;
 use super::text::{counted, describe};
 
-/// Why a [launch](crate::Launch) was refused: the inner value of
-/// [`Error::Launch`](crate::Error::Launch).
+/// Why a [launch](crate::Launch) was refused: the payload of [`Error::Launch`](crate::Error::Launch).
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -31,66 +30,68 @@ use super::text::{counted, describe};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A launch has a size of zero, or of more than the device or the kernel allows.
+    /// A size of the launch is zero, or exceeds what the device or the kernel allows.
     #[non_exhaustive]
     Limit {
         /// The kernel.
         kernel: String,
-        /// What is zero or too much.
+        /// Which size is zero or too large.
         what: &'static str,
         /// The size requested.
         asked: u64,
-        /// The largest allowed.
+        /// The largest size allowed.
         limit: u64,
     },
 
     /// A kernel was given more or fewer arguments than it has parameters.
     #[non_exhaustive]
     ArgumentCount {
-        /// What was refused: `cuLaunchKernelEx`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        /// The refused operation: `cuLaunchKernelEx`, or `load` for a declaration by
+        /// [`kernel!`](crate::kernel!).
         op: &'static str,
         /// The kernel.
         kernel: String,
-        /// Parameters that it has.
+        /// The number of the kernel's parameters.
         expected: usize,
-        /// Arguments that it was given.
+        /// The number of arguments given.
         given: usize,
     },
 
-    /// An argument differs in size from the parameter that it is for.
+    /// An argument differs in size from its parameter.
     #[non_exhaustive]
     ArgumentSize {
-        /// What was refused: `cuLaunchKernelEx`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        /// The refused operation: `cuLaunchKernelEx`, or `load` for a declaration by
+        /// [`kernel!`](crate::kernel!).
         op: &'static str,
         /// The kernel.
         kernel: String,
-        /// The parameter; the first has the number 0, in messages too.
+        /// The parameter's index; the first is 0, in messages too.
         index: usize,
-        /// Its name, if the kernel was declared by [`kernel!`](crate::kernel!).
+        /// The parameter's name, if the kernel was declared by [`kernel!`](crate::kernel!).
         name: Option<&'static str>,
-        /// Its size in bytes.
+        /// The parameter's size in bytes.
         expected: usize,
-        /// The argument's.
+        /// The argument's size in bytes.
         given: usize,
     },
 
-    /// The driver refused the launch; nothing was enqueued. A report that earlier work has failed is an
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// The driver refused the launch; nothing was enqueued. If the driver reports that earlier work has
+    /// failed, the error is [`Error::Driver`](crate::Error::Driver) instead.
     #[non_exhaustive]
     Refused {
         /// The kernel.
         kernel: String,
-        /// Its grid, block and, if there are any, clusters and dynamic shared memory.
+        /// The requested grid, block and, if any, clusters and dynamic shared memory.
         asked: String,
         /// The driver's code.
         code: CUresult,
     },
 }
 
-/// [`LaunchError::ArgumentCount`] and [`LaunchError::ArgumentSize`] of a declaration.
+/// The `op` of [`LaunchError::ArgumentCount`] and [`LaunchError::ArgumentSize`] for a declaration.
 pub(crate) const LOAD: &str = "load";
 
-/// Dynamic shared memory that the device has, but that the kernel may not use yet.
+/// A size of a launch: dynamic shared memory that the device has, but that the kernel may not use yet.
 pub(crate) const NOT_ALLOWED_YET: &str =
     "bytes of dynamic shared memory before `set_max_dynamic_shared` allows more";
 

@@ -1,4 +1,4 @@
-//! One error type for every operation: it names the operation and the cause.
+//! The error type of every operation: it names the operation and the cause.
 
 use std::borrow::Cow;
 
@@ -42,26 +42,27 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// Bad input is found before the driver is called: [`Error::Invalid`], or a variant of its own for what a
-/// program may want to react to. What the driver reports is [`Error::Driver`] with its code, or a variant that
-/// says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could not be compiled or found.
-/// [`Error::code`] returns the code of each, and [`name`](cuda_sys::CUresult::name) the code's name. This crate
-/// keeps no "last error". [`Error::check`] makes one of a raw call's result.
+/// Bad input is found before the driver is called. It is [`Error::Invalid`], or a variant of its own
+/// where a program may want to react to it. What the driver reports is [`Error::Driver`] with its code,
+/// or a variant that says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could not be
+/// compiled or found. [`Error::code`] returns the code of each, and [`name`](cuda_sys::CUresult::name)
+/// the code's name. This crate keeps no "last error". [`Error::check`] converts the result of a raw
+/// call.
 ///
-/// The section `# Errors` of a function lists what is particular to it. Besides, any call may return:
+/// The section `# Errors` of a function lists its particular errors. In addition, any call may return:
 ///
-/// * [`Error::NoDriver`], [`Error::DriverTooOld`], and [`Error::Driver`] of initialising the driver;
-/// * [`Error::InCallback`] in a host function, [`Error::Forked`] in a fork's child, [`Error::Exiting`] while the process
-///   exits;
+/// * [`Error::NoDriver`], [`Error::DriverTooOld`], and [`Error::Driver`] if initialising the driver fails;
+/// * [`Error::InCallback`] in a host function, [`Error::Forked`] in a forked child, [`Error::Exiting`]
+///   while the process exits;
 /// * [`Error::GivenUp`] for an object that was released, or whose state a failed call has left unknown;
 /// * for work on a stream, and waits for it: [`Error::Capturing`] while other code captures the stream,
-///   [`Error::NotCapturable`] on a stream of a capture of this crate for what a graph cannot hold, and the errors of
-///   earlier asynchronous work.
+///   [`Error::NotCapturable`] for what a graph cannot hold on a stream that this crate captures, and the
+///   errors of earlier asynchronous work.
 ///
-/// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
-/// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence says all, with that of
-/// an inner error; only one of [`Error::other`] has a [source](std::error::Error::source), which is that of
-/// the program's error.
+/// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of `Display`:
+/// `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence is complete: it includes
+/// that of an inner error. Only an error of [`Error::other`] has a [source](std::error::Error::source),
+/// which is the source of the program's error.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Error};
@@ -81,11 +82,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[doc(alias("CUresult", "DriverError", "CudaError", "CUDARuntimeError"))]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
-    /// allocators return it too. The variant holds only the call and its code.
+    /// allocators return it too. The variant holds only the call and the code.
     Driver {
         /// The driver call.
         op: &'static str,
-        /// Its result; codes of newer drivers are values like any other.
+        /// Its result; it may be a code of a newer driver.
         code: CUresult,
     },
 
@@ -100,8 +101,7 @@ pub enum Error {
     /// The device does not have enough memory.
     OutOfMemory(Box<OutOfMemory>),
 
-    /// A caching pool has no memory left, and can get no more, either from the device or within its
-    /// limit.
+    /// A caching pool has no memory left, and can get no more from the device or within its limit.
     PoolExhausted(Box<PoolExhausted>),
 
     /// No CUDA driver could be loaded on this machine.
@@ -156,7 +156,7 @@ pub enum Error {
     SizeOverflow {
         /// Elements requested.
         len: usize,
-        /// Size of one, in bytes.
+        /// Size of one element, in bytes.
         element_size: usize,
     },
 
@@ -166,7 +166,7 @@ pub enum Error {
     /// The operation failed for one device of a group.
     #[non_exhaustive]
     OnDevice {
-        /// Its ordinal.
+        /// The device's ordinal.
         device: u32,
         /// The device's error, which [`Error::code`] and [`Error::is_sticky`] report.
         error: Box<Error>,
@@ -175,7 +175,7 @@ pub enum Error {
     /// Memory of one device was given to a stream of another.
     WrongDevice(Box<WrongDevice>),
 
-    /// A context cannot be destroyed while something needs it.
+    /// A context cannot be destroyed while something uses it.
     ContextInUse,
 
     /// An earlier `close` failed in the call that releases the resource. CUDA does not say whether
@@ -187,37 +187,38 @@ pub enum Error {
         what: Resource,
     },
 
-    /// Other code is capturing a stream: until the capture ends, this crate enqueues nothing on it
-    /// and cannot wait for earlier work on it; the capture is not disturbed. For the legacy default
-    /// stream also while a blocking stream of its context is being captured, since CUDA orders the
-    /// two. [`Context::synchronize`](crate::Context::synchronize) returns it for captures of this crate,
-    /// too; if another thread began one during that call, the call has ended that capture.
+    /// Other code is capturing a stream. Until the capture ends, this crate enqueues nothing on the
+    /// stream and cannot wait for earlier work on it; the capture is not disturbed. For the legacy
+    /// default stream, also returned while a blocking stream of its context is being captured, since
+    /// CUDA orders the two. [`Context::synchronize`](crate::Context::synchronize) returns it for
+    /// captures of this crate, too; if another thread began one during that call, the call has ended
+    /// that capture.
     #[non_exhaustive]
     Capturing {
-        /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
-        /// on another stream, or the host, would have to wait for the captured stream.
+        /// The refused driver call or method; `cuEventRecord` also if an operation on another stream,
+        /// or the host, would have to wait for the captured stream.
         op: &'static str,
     },
 
-    /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be
-    /// part of a graph: it waits or queries, takes a slice of the host, or would order the
-    /// capture with work outside. The capture goes on without the operation. After the capture has
-    /// ended, every operation on such a stream returns [`Error::Invalid`].
+    /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be part
+    /// of a graph: it waits or queries, takes a slice of the host, or would order the capture with work
+    /// outside. The capture continues without the operation. After the capture has ended, every
+    /// operation on such a stream returns [`Error::Invalid`].
     ///
-    /// Also for an event that was last recorded in such a capture, if the host, or a stream outside of the
-    /// capture, asks or waits for it; and for memory that the host can see, if the host accesses or waits for
-    /// it while an operation that conflicts with that is being captured.
+    /// Also returned in two other cases: the host, or a stream outside the capture, queries or waits
+    /// for an event that was last recorded in such a capture; or the host accesses or waits for memory
+    /// that it can see while a conflicting operation is being captured.
     #[non_exhaustive]
     NotCapturable {
-        /// The driver call, or the method, that was refused.
+        /// The refused driver call or method.
         op: &'static str,
     },
 
-    /// An executable graph cannot become that of another graph, since the two differ in more than
-    /// what their operations act on. The executable is unchanged.
+    /// An executable graph cannot be updated to another graph, since the two differ in more than what
+    /// their operations act on. The executable is unchanged.
     GraphUpdate(Box<GraphUpdate>),
 
-    /// Device code could not be compiled or loaded, or does not contain what was looked up.
+    /// Device code could not be compiled or loaded, or does not contain the requested name.
     Module(Box<ModuleError>),
 
     /// NVRTC could not compile a program, or refused an option.
@@ -236,7 +237,7 @@ pub enum Error {
     /// A launch does not fit its kernel, or the device.
     Launch(Box<LaunchError>),
 
-    /// Something of one context was given to a stream of another.
+    /// An object of one context was given to a stream of another.
     WrongContext(Box<WrongContext>),
 
     /// Other code created the current context, so this crate cannot keep it alive.
@@ -245,7 +246,7 @@ pub enum Error {
     /// A guard could not restore the context that was current before it.
     ContextStack,
 
-    /// Work of a stream that no longer exists cannot be proven complete.
+    /// The completion of work on a stream that no longer exists cannot be proven.
     LostStream,
 
     /// The system has no thread left that could wait for a future.
@@ -254,7 +255,7 @@ pub enum Error {
     /// Called from a host function, where the driver allows no CUDA call.
     InCallback,
 
-    /// An error of the program, which a closure has returned through this crate; see [`Error::other`].
+    /// An error of the program that a closure returned through this crate; see [`Error::other`].
     Other(Other),
 
     /// Called in a child created by `fork` after CUDA was initialised in the parent.
@@ -264,9 +265,9 @@ pub enum Error {
     Exiting,
 }
 
-/// # Making
+/// # Creating errors
 impl Error {
-    /// The result of a raw driver call as this crate's, so that `?` works.
+    /// Converts the result of a raw driver call, so that `?` works.
     ///
     /// # Errors
     /// [`Error::Driver`], unless the code is `CUDA_SUCCESS`.
@@ -285,10 +286,11 @@ impl Error {
         if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
     }
 
-    /// An error of the program's own, for closures whose errors are this crate's: those of
+    /// Wraps an error of the program, for closures that return this crate's error: those of
     /// [`Context::with`](crate::Context::with), [`Graph::capture`](crate::Graph::capture),
-    /// [`Stream::scope`](crate::Stream::scope) and the like. If one of its [sources](std::error::Error::source) is an
-    /// error of this crate, it has that error's [`code`](Self::code).
+    /// [`Stream::scope`](crate::Stream::scope) and the like. If one of its
+    /// [sources](std::error::Error::source) is an error of this crate, the result has that error's
+    /// [`code`](Self::code).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -313,7 +315,7 @@ impl Error {
         }
     }
 
-    /// The error that [`Error::other`] was given, if it is of that type.
+    /// Returns the error that was passed to [`Error::other`], if it is of type `E`.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
             Self::Other(Other(error)) => error.downcast_ref(),
@@ -322,19 +324,19 @@ impl Error {
         }
     }
 
-    /// The error for an argument that is refused.
+    /// Returns the error for an invalid argument.
     #[cold]
     pub(crate) fn invalid(op: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Invalid { op, reason: reason.into() }.into()
     }
 
-    /// The error for memory on one device and a stream on another.
+    /// Returns the error for memory on one device and a stream on another.
     #[cold]
     pub(crate) fn wrong_device(op: &'static str, memory: u32, stream: u32) -> Self {
         WrongDevice { op, what: "the memory".into(), memory, stream }.into()
     }
 
-    /// The error for an argument of a kernel that the stream cannot be given.
+    /// Returns the error for the kernel argument `which`, which cannot be passed to the stream.
     #[cold]
     pub(crate) fn of_argument(mut self, which: Cow<'static, str>) -> Self {
         match &mut self {
@@ -345,13 +347,13 @@ impl Error {
         self
     }
 
-    /// Refuses an argument unless this holds.
+    /// Returns an error for an argument unless `holds`.
     #[inline]
     pub(crate) fn unless(holds: bool, op: &'static str, reason: &'static str) -> Result<()> {
         if holds { Ok(()) } else { Err(Self::invalid(op, reason)) }
     }
 
-    /// [`Error::unless`], for a reason that is put together only if it is needed.
+    /// [`Error::unless`] with a reason that is built only if needed.
     #[inline]
     pub(crate) fn unless_with(
         holds: bool,
@@ -361,8 +363,8 @@ impl Error {
         if holds { Ok(()) } else { Err(Self::invalid(op, reason())) }
     }
 
-    /// The error for a text, such as that of an environment variable, that has another form than
-    /// the one expected.
+    /// Returns the error for a text, such as the value of an environment variable, that does not have
+    /// the expected form.
     #[cold]
     pub(crate) fn malformed(op: &'static str, text: &str, form: &str) -> Self {
         Self::invalid(op, format!("{text:?} was given; expected {form}"))
@@ -375,7 +377,7 @@ pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
     Error::check(op, code)
 }
 
-/// What a call writes to the place that it is passed, which holds `to` before.
+/// Passes a place that holds `to` to `call`, and returns what the call wrote there.
 #[inline]
 pub(crate) fn asked<T>(
     op: &'static str,
@@ -418,7 +420,7 @@ mod tests {
                 Some(&self.0)
             }
         }
-        // An error of the program around one of this crate's has its code.
+        // An error of the program that wraps an error of this crate has its code.
         #[derive(Debug)]
         struct Around(Error);
         impl std::fmt::Display for Around {

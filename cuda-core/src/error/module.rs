@@ -8,7 +8,7 @@ use cuda_sys::CUresult;
 
 use super::text::{describe, on_lines_of_its_own};
 
-/// Why device code could not be compiled, loaded or looked into: the inner value of
+/// Why device code could not be compiled or loaded, or a name not found in it: the payload of
 /// [`Error::Module`](crate::Error::Module).
 ///
 /// ```no_run
@@ -43,22 +43,22 @@ pub enum ModuleError {
     File {
         /// The file.
         path: PathBuf,
-        /// What kind of failure it was.
+        /// The kind of failure.
         kind: io::ErrorKind,
         /// The system's message.
         why: String,
     },
 
-    /// A module contains nothing with that name.
+    /// A module contains nothing with the requested name.
     #[non_exhaustive]
     NotFound {
         /// The driver call.
         op: &'static str,
         /// The name.
         name: String,
-        /// The first few kernels that it has, if the driver lists them: from CUDA 12.4 on.
+        /// The module's first few kernels, if the driver lists them: from CUDA 12.4 on.
         kernels: Vec<String>,
-        /// How many it has.
+        /// How many kernels the module has.
         count: usize,
     },
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::types::Version;
 
-/// Why communication between devices failed: the inner value of [`Error::Nccl`](crate::Error::Nccl).
+/// Why communication between devices failed: the payload of [`Error::Nccl`](crate::Error::Nccl).
 ///
-/// The rank in an error is one of this process: the one that reports it, or that has waited. NCCL does not say
-/// which of the others was lost.
+/// The rank in an error is one of this process: the rank that reports the error, or that waited. NCCL
+/// does not say which other rank was lost.
 ///
 /// ```no_run
 /// use cuda_core::nccl::UniqueId;
@@ -28,20 +28,20 @@ pub enum NcclError {
     /// NCCL refused a call, or reports that an operation failed, here or at another rank.
     #[non_exhaustive]
     Failed {
-        /// The function of NCCL, `wait`, or `drop`.
+        /// The NCCL function, `wait`, or `drop`.
         op: &'static str,
-        /// Its result, or that of earlier work, an `ncclResult_t`.
+        /// The `ncclResult_t` of the call, or of earlier work.
         code: i32,
-        /// The rank of this process that reports it; [`None`] outside a communicator.
+        /// The rank of this process that reports the failure; [`None`] outside a communicator.
         rank: Option<usize>,
         /// NCCL's description of the code, and its message about the last error.
         reason: String,
     },
 
-    /// A call, or the work that was waited for, did not complete within its time limit.
+    /// A call, or the work that the call waited for, did not complete within its time limit.
     #[non_exhaustive]
     TimedOut {
-        /// The function of NCCL, `wait`, or `drop`.
+        /// The NCCL function, `wait`, or `drop`.
         op: &'static str,
         /// The rank of this process that waited.
         rank: usize,
@@ -50,21 +50,21 @@ pub enum NcclError {
     },
 
     /// The communicator was aborted: by [`Communicator::abort`](crate::nccl::Communicator::abort), or
-    /// since a call did not complete within its time limit.
+    /// because a call did not complete within its time limit.
     #[non_exhaustive]
     Aborted {
-        /// The function of NCCL, `wait`, or `cuGraphLaunch`.
+        /// The NCCL function, `wait`, or `cuGraphLaunch`.
         op: &'static str,
-        /// The rank of this process in it.
+        /// The rank of this process in the communicator.
         rank: usize,
     },
 
     /// The communicator was [finalised](crate::nccl::Communicator::finalize).
     #[non_exhaustive]
     Finalized {
-        /// The function of NCCL.
+        /// The NCCL function.
         op: &'static str,
-        /// The rank of this process in it.
+        /// The rank of this process in the communicator.
         rank: usize,
     },
 
@@ -78,11 +78,11 @@ pub enum NcclError {
     /// NCCL is older than 2.18.
     #[non_exhaustive]
     TooOld {
-        /// Its version.
+        /// NCCL's version.
         found: Version,
     },
 
-    /// NCCL lacks a function.
+    /// The installed NCCL lacks a function.
     #[non_exhaustive]
     Missing {
         /// The function.

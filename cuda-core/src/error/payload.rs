@@ -1,4 +1,5 @@
-//! What the variants of [`Error`](crate::Error) hold, so that an error is small: a `Result<()>` is three words.
+//! The payloads of the variants of [`Error`](crate::Error), which keep it small: a `Result<()>` is
+//! three words.
 
 use std::borrow::Cow;
 use std::error;
@@ -9,16 +10,16 @@ use cuda_sys::CUgraphExecUpdateResult;
 
 use crate::types::{MemoryInfo, PoolUsage};
 
-/// What [`Error::Invalid`](crate::Error::Invalid) says.
+/// The payload of [`Error::Invalid`](crate::Error::Invalid).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
-    /// The operation: the driver call that it stands for, if there is one.
+    /// The operation: its driver call, if there is one.
     pub op: &'static str,
-    /// What is wrong with which argument, and what would be right.
+    /// Which argument is wrong, why, and what would be valid.
     pub reason: Cow<'static, str>,
 }
 
-/// What [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory) says.
+/// The payload of [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfHostMemory {
@@ -28,7 +29,7 @@ pub struct OutOfHostMemory {
     pub requested: usize,
 }
 
-/// What [`Error::OutOfMemory`](crate::Error::OutOfMemory) says.
+/// The payload of [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -38,11 +39,11 @@ pub struct OutOfMemory {
     pub requested: usize,
     /// The device that was asked.
     pub device: u32,
-    /// What the device had left, if the driver answered.
+    /// The device's free and total memory, if the driver answered.
     pub memory: Option<MemoryInfo>,
 }
 
-/// What [`Error::PoolExhausted`](crate::Error::PoolExhausted) says.
+/// The payload of [`Error::PoolExhausted`](crate::Error::PoolExhausted).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PoolExhausted {
@@ -52,23 +53,23 @@ pub struct PoolExhausted {
     pub device: u32,
     /// What the pool holds, and its limit.
     pub usage: PoolUsage,
-    /// What the device had left, if the driver answered.
+    /// The device's free and total memory, if the driver answered.
     pub memory: Option<MemoryInfo>,
 }
 
-/// What [`Error::PeerAccessInUse`](crate::Error::PeerAccessInUse) says.
+/// The payload of [`Error::PeerAccessInUse`](crate::Error::PeerAccessInUse).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PeerAccessInUse {
     /// Ordinal of the device that has the access.
     pub device: u32,
-    /// Ordinal of the device whose memory it is.
+    /// Ordinal of the device that holds the memory.
     pub peer: u32,
-    /// What uses it.
+    /// Why the access is in use.
     pub reason: &'static str,
 }
 
-/// What [`Error::LengthMismatch`](crate::Error::LengthMismatch) says.
+/// The payload of [`Error::LengthMismatch`](crate::Error::LengthMismatch).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LengthMismatch {
@@ -80,7 +81,7 @@ pub struct LengthMismatch {
     pub destination_len: usize,
 }
 
-/// What [`Error::OutOfBounds`](crate::Error::OutOfBounds) says.
+/// The payload of [`Error::OutOfBounds`](crate::Error::OutOfBounds).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfBounds {
@@ -92,13 +93,13 @@ pub struct OutOfBounds {
     pub len: usize,
 }
 
-/// What [`Error::WrongDevice`](crate::Error::WrongDevice) says.
+/// The payload of [`Error::WrongDevice`](crate::Error::WrongDevice).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WrongDevice {
     /// The operation.
     pub op: &'static str,
-    /// What was given: "the memory", or which argument of which kernel, numbered from zero.
+    /// The object: "the memory", or which argument of which kernel, numbered from zero.
     pub what: Cow<'static, str>,
     /// The device that holds the memory.
     pub memory: u32,
@@ -106,23 +107,24 @@ pub struct WrongDevice {
     pub stream: u32,
 }
 
-/// What [`Error::GraphUpdate`](crate::Error::GraphUpdate) says.
+/// The payload of [`Error::GraphUpdate`](crate::Error::GraphUpdate).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GraphUpdate {
     /// What differs.
     pub why: CUgraphExecUpdateResult,
     /// Which node of the other graph differs, by its index in [`Graph::nodes`](crate::Graph::nodes).
-    /// [`None`] if the driver names none, as where the numbers of nodes differ, or one inside a node.
+    /// [`None`] if the driver names none, as when the numbers of nodes differ, or names one inside a
+    /// node.
     pub node: Option<usize>,
-    /// Which node it depends on that its counterpart does not depend on, by its index, too.
+    /// The index of the node that it depends on while its counterpart does not.
     pub dependency: Option<usize>,
-    /// What the node that differs does, as [`GraphNode`](crate::GraphNode) shows it: the kernel's name,
-    /// or how many bytes are copied.
+    /// The operation of the node that differs, as [`GraphNode`](crate::GraphNode) shows it: the
+    /// kernel's name, or how many bytes are copied.
     pub operation: Option<String>,
 }
 
-/// What [`Error::Nvrtc`](crate::Error::Nvrtc) says.
+/// The payload of [`Error::Nvrtc`](crate::Error::Nvrtc).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Nvrtc {
@@ -136,17 +138,18 @@ pub struct Nvrtc {
     pub log: String,
 }
 
-/// What [`Error::WrongContext`](crate::Error::WrongContext) says.
+/// The payload of [`Error::WrongContext`](crate::Error::WrongContext).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WrongContext {
     /// The operation.
     pub op: &'static str,
-    /// What was given: "the semaphore", or which argument of which kernel, numbered from zero.
+    /// The object: "the semaphore", or which argument of which kernel, numbered from zero.
     pub what: Cow<'static, str>,
 }
 
-/// An error of the program: [`Error::downcast_ref`](crate::Error::downcast_ref) returns it. Equal to its clones alone.
+/// An error of the program, returned by [`Error::downcast_ref`](crate::Error::downcast_ref). It equals
+/// only its clones.
 #[derive(Clone, Debug)]
 pub struct Other(pub(super) Arc<dyn error::Error + Send + Sync>);
 
@@ -158,6 +161,6 @@ impl PartialEq for Other {
 
 impl Eq for Other {}
 
-// This crate only passes it on, and shows it.
+// This crate only passes the error on, and shows it.
 impl UnwindSafe for Other {}
 impl RefUnwindSafe for Other {}

@@ -6,10 +6,10 @@ use cuda_sys::CUresult;
 
 use crate::error::{AllocatorError, Error, LaunchError, ModuleError, Other};
 
-/// # Asking
+/// # Queries
 impl Error {
-    /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` if a pool, a limit or an allocator had no
-    /// memory, whether or not the driver was called. For a group's error, that of its device.
+    /// Returns the driver's code; `CUDA_ERROR_OUT_OF_MEMORY` if a pool, a limit or an allocator had no
+    /// memory, whether or not the driver was called. For a group's error, returns that of its device.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -43,7 +43,7 @@ impl Error {
                 _ => None,
             },
             Error::OnDevice { error, .. } => error.code(),
-            // An error of the program that has one of this crate's as its cause.
+            // An error of the program that is caused by an error of this crate.
             Error::Other(Other(error)) => {
                 let first: &(dyn std::error::Error + 'static) = &**error;
                 let mut causes = iter::successors(Some(first), |error| error.source());
@@ -54,11 +54,11 @@ impl Error {
     }
 
     /// Whether the context is lost: every further call on it fails with this error, and only a new
-    /// process makes the device usable again; after `CONTEXT_IS_DESTROYED` (709), another context works, too.
-    /// `EXTERNAL_DEVICE` (911) does not count: it is sticky
-    /// if earlier work failed, and not if the call did. Nor do errors of NCCL, which names no cause: after its
-    /// result 1, `ncclUnhandledCudaError`, [`Stream::synchronize`](crate::Stream::synchronize) says whether the
-    /// context is lost.
+    /// process makes the device usable again; after `CONTEXT_IS_DESTROYED` (709), another context
+    /// works, too. `EXTERNAL_DEVICE` (911) does not count, since it is sticky only if earlier work
+    /// failed, and not if the call did. Errors of NCCL do not count either, since NCCL names no cause:
+    /// after its result 1, `ncclUnhandledCudaError`,
+    /// [`Stream::synchronize`](crate::Stream::synchronize) says whether the context is lost.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -91,7 +91,7 @@ impl Error {
         self.code().is_some_and(|code| sticky.contains(&code))
     }
 
-    /// Whether work is still pending, as when time is taken before the events have completed.
+    /// Whether work is still pending, as when a time is queried before the events have completed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -111,7 +111,7 @@ impl Error {
     }
 
     /// Whether memory ran out: of a device, of the host, of a pool or within a limit. The call may
-    /// succeed once something was freed.
+    /// succeed once memory has been freed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -128,13 +128,13 @@ impl Error {
         self.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Whether more was requested at once than a limit allows, so that freeing memory does not help.
+    /// Whether the request alone exceeds a limit, so that freeing memory does not help.
     pub(crate) fn is_beyond_a_limit(&self) -> bool {
         match self {
             Error::Allocator(it) => {
                 matches!(**it, AllocatorError::LimitExceeded { requested, limit, .. } if requested > limit)
             }
-            // A pool may hold more than a limit that was set later.
+            // A pool may hold more than its limit, if the limit was lowered later.
             Error::PoolExhausted(it) => {
                 it.usage.limit.is_some_and(|limit| it.requested > limit.max(it.usage.reserved))
             }
@@ -142,12 +142,12 @@ impl Error {
         }
     }
 
-    /// Adds the name that was not found, if that is the driver's error.
+    /// Adds the name that was looked up, if the driver did not find it.
     pub(crate) fn naming(self, name: &str) -> Self {
         self.naming_one_of(name, Default::default)
     }
 
-    /// [`Error::naming`]; `list` returns the first kernels that there are, and how many there are.
+    /// [`Error::naming`] where `list` returns the first kernels of the module, and their number.
     pub(crate) fn naming_one_of(
         self,
         name: &str,
@@ -162,7 +162,7 @@ impl Error {
         }
     }
 
-    /// Whether the driver is shutting down with the process, or has: then a `Drop` reports nothing.
+    /// Whether the driver is shutting down or has shut down: a `Drop` then reports nothing.
     pub(crate) fn is_shutdown(&self) -> bool {
         if let Error::OnDevice { error, .. } = self {
             return error.is_shutdown();
@@ -180,7 +180,7 @@ mod tests {
         Error::Driver { op: "cuCtxSynchronize", code: CUresult(code as _) }
     }
 
-    /// Every code of which cuda.h says that "the process must be terminated and relaunched", or
+    /// Checks every code for which cuda.h says that "the process must be terminated and relaunched", or
     /// that the context "cannot be used anymore"; and some that are not sticky.
     #[test]
     fn sticky_is_what_the_reference_calls_so() {

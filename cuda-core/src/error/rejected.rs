@@ -1,14 +1,15 @@
-//! An error together with the value that the operation hands back.
+//! An error together with the value that the operation returns to the caller.
 
 use std::fmt;
 
 use super::{Error, Result};
 use crate::util::debug_by;
 
-/// The error of an operation that takes a value by value, and that value: nothing is lost.
+/// The error of an operation that takes a value by value, together with that value: nothing is lost.
 ///
-/// `?` turns it into an [`Error`] and drops the value; in a function with an error of its own type, that is
-/// `.map_err(|rejected| rejected.error)?`. To go on with the value, match on it, or take [`Rejected::value`].
+/// `?` turns it into an [`Error`] and drops the value; in a function with an error of its own type,
+/// write `.map_err(|rejected| rejected.error)?`. To keep the value, match on it, or take
+/// [`Rejected::value`].
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -28,7 +29,7 @@ use crate::util::debug_by;
 pub struct Rejected<X> {
     /// Why the operation failed.
     pub error: Error,
-    /// What the operation was given, in the state that its documentation names.
+    /// The value given to the operation, in the state that its documentation names.
     pub value: X,
 }
 
@@ -37,7 +38,7 @@ impl<X> Rejected<X> {
         Self { error, value }
     }
 
-    /// The result of what was tried, and the value; the error with the value if it failed.
+    /// Returns the result with the value, or the error with the value.
     pub(crate) fn unless<R>(tried: Result<R>, value: X) -> Result<(R, X), Self> {
         match tried {
             Ok(result) => Ok((result, value)),
@@ -51,7 +52,7 @@ impl<X> Rejected<X> {
     }
 }
 
-// Of the error alone: the value need not have any.
+// Shows only the error: `X` need not implement `Debug`.
 debug_by! { [X] Rejected<X>: |it| "Rejected"(it.error) }
 
 impl<X> fmt::Display for Rejected<X> {

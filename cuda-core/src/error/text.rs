@@ -16,20 +16,20 @@ pub(super) fn describe(code: CUresult) -> String {
     }
 }
 
-/// Text that C wrote into a buffer, up to its NUL.
+/// Returns the text that C wrote into a buffer, up to its NUL.
 pub(crate) fn c_text(bytes: &[u8]) -> String {
     let written = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(written).into_owned()
 }
 
-/// A text or a path for C, where it ends at the first NUL and so may not hold one.
+/// Converts a text or a path for C, where a NUL ends the string; the text must contain none.
 pub(crate) fn c_string(op: &'static str, text: impl AsRef<OsStr>) -> Result<CString> {
     CString::new(text.as_ref().as_encoded_bytes()).map_err(|nul| {
         Error::invalid(op, format!("the text has a NUL byte at position {}", nul.nul_position()))
     })
 }
 
-/// A compiler's log, on lines below the sentence that it belongs to.
+/// Puts a compiler's log on lines below the message that it belongs to.
 pub(super) fn on_lines_of_its_own(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\n{log}") }
 }
@@ -52,7 +52,7 @@ impl fmt::Display for MemoryInfo {
     }
 }
 
-/// What hides devices from the process, if that is set.
+/// Writes the variable that hides devices from the process, if it is set.
 pub(super) fn visible_devices(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match std::env::var_os("CUDA_VISIBLE_DEVICES") {
         Some(list) => write!(f, " (CUDA_VISIBLE_DEVICES is {list:?})"),
@@ -60,7 +60,7 @@ pub(super) fn visible_devices(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// A number of things: "1 node", "3 nodes".
+/// Formats a number of things: "1 node", "3 nodes".
 pub(crate) fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }

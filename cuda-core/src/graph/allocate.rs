@@ -13,7 +13,7 @@ use crate::stream::Stream;
 use crate::timeline::ledger::{Access, Ledger};
 use crate::types::Pod;
 
-/// The graph frees it.
+/// The owner of memory that the graph frees.
 struct OfGraph;
 
 impl MemoryOwner for OfGraph {
@@ -25,8 +25,9 @@ impl MemoryOwner for OfGraph {
         true
     }
 
-    /// Asked for other devices alone, since it is memory of a device. The driver opens it to those that its pool was
-    /// open to when the allocation was captured, which is not known here.
+    /// Asked only about other devices, since this is memory of a device. The driver opens it to the
+    /// devices that its pool was open to when the allocation was captured, which are not known
+    /// here.
     fn is_open_to(&self, _device: Device, _access: Access) -> bool {
         false
     }
@@ -36,20 +37,20 @@ const NOT_CAPTURED: &str = "the stream is not captured: use `alloc`, and drop th
 
 /// # Memory that a graph allocates
 impl Stream {
-    /// `len` elements of unspecified value that each launch of the graph allocates, as an operation
-    /// of it, and frees at its end, or, in a graph that is ordered
-    /// [by access](crate::Graph::capture_by_access), after the last operation that uses them, or where
-    /// [`free_in_graph`](Self::free_in_graph) says so: `cuMemAllocAsync` and `cuMemFreeAsync` on a
-    /// stream that is captured, which become nodes.
+    /// Allocates `len` elements of unspecified value at each launch of the graph, as an operation
+    /// of it, and frees them at its end, or, in a graph that is ordered [by
+    /// access](crate::Graph::capture_by_access), after the last operation that uses them, or where
+    /// [`free_in_graph`](Self::free_in_graph) is called. Uses `cuMemAllocAsync` and
+    /// `cuMemFreeAsync` on a captured stream, which become nodes.
     ///
-    /// For memory that only the graph needs: graphs that do not run at the same time share it, and
-    /// [`Device::trim_graph_memory`](crate::Device::trim_graph_memory) gives it back between launches.
-    /// [`Stream::alloc`] in a capture, however, allocates at once; its memory stays allocated, and can
-    /// be used outside of the graph, too.
+    /// Use it for memory that only the graph needs: graphs that do not run at the same time share
+    /// it, and [`Device::trim_graph_memory`](crate::Device::trim_graph_memory) gives it back
+    /// between launches. In contrast, [`Stream::alloc`] in a capture allocates at once; its memory
+    /// stays allocated, and can also be used outside of the graph.
     ///
-    /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`]. It may be
-    /// dropped at any time. A graph with such memory has one [executable](crate::Graph::instantiate) at a time,
-    /// and cannot be included in another graph.
+    /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`].
+    /// The buffer may be dropped at any time. A graph with such memory has one
+    /// [executable](crate::Graph::instantiate) at a time, and cannot be included in another graph.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for a stream that is not captured by
@@ -87,11 +88,11 @@ impl Stream {
 
     /// Makes the graph free memory of [`alloc_in_graph`](Self::alloc_in_graph) at this point, after
     /// all operations that use it, so that later allocations of the graph can have it:
-    /// `cuMemFreeAsync`. Otherwise it is freed at the end.
+    /// `cuMemFreeAsync`. Otherwise it is freed as described there.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for other memory, which is dropped, unless it has no bytes, and for a stream that is
-    /// not captured; the driver's, after which the capture fails, too.
+    /// [`Error::Invalid`], with the buffer dropped, for other memory, unless it has no bytes, and
+    /// for a stream that is not captured; the driver's, after which the capture fails, too.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -110,7 +111,7 @@ impl Stream {
     pub fn free_in_graph<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
         let op = "cuMemFreeAsync";
         let (recording, bound) = bind_captured(self, op, NOT_CAPTURED)?;
-        // Of all its memory: the buffer may have been truncated.
+        // Frees all its memory: the buffer may have been truncated.
         match buffer.storage.block().bytes {
             0 => Ok(()),
             _ => recording.free(&bound, buffer.as_view().ledger()),
@@ -120,10 +121,10 @@ impl Stream {
 
 /// # Memory of the graph
 impl GraphBuilder<'_> {
-    /// A step that is [`Stream::alloc_in_graph`].
+    /// Adds a step that is [`Stream::alloc_in_graph`].
     ///
     /// # Errors
-    /// Those of [`Stream::alloc_in_graph`].
+    /// As [`Stream::alloc_in_graph`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -145,10 +146,10 @@ impl GraphBuilder<'_> {
         made.ok_or(Error::LostStream)
     }
 
-    /// A step that is [`Stream::free_in_graph`].
+    /// Adds a step that is [`Stream::free_in_graph`].
     ///
     /// # Errors
-    /// Those of [`Stream::free_in_graph`].
+    /// As [`Stream::free_in_graph`].
     #[doc(alias("cuGraphAddMemFreeNode", "cudaGraphAddMemFreeNode"))]
     pub fn free<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
         self.add(|stream| stream.free_in_graph(buffer)).map(drop)

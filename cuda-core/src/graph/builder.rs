@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use crate::timeline::recording::{Condition, GraphTraits, Node, Order, Recording, add_child};
 use crate::util::debug_by;
 
-/// What [`Graph::build`] builds a graph with.
+/// The builder of a graph, which [`Graph::build`] passes to its closure.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -30,21 +30,21 @@ use crate::util::debug_by;
 pub struct GraphBuilder<'a> {
     stream: &'a Stream,
     recording: &'a Arc<Recording>,
-    /// Steps are added one after the other.
+    /// Not `Send`: steps are added one after the other.
     _one_thread: PhantomData<*const ()>,
 }
 
 /// # Building
 impl Graph {
-    /// Builds a graph step by step. Each step has a [`NodeId`], by which later steps can come after
+    /// Builds a graph step by step. Each step has a [`NodeId`]: later steps can be ordered after
     /// it, and an executable can change it. A step is anything that [`Graph::capture_by_access`]
     /// captures: a kernel, copies and fills of every shape, a host function, another graph.
     ///
-    /// With an [array or a vector](GraphContexts) of contexts, `work` is given a builder for each: what is
-    /// added to a builder runs on its device, and may come after nodes of the others.
+    /// With an [array or a list](GraphContexts) of contexts, `work` is given a builder for each.
+    /// A builder's steps run on its device, and may come after nodes of other builders.
     ///
     /// # Errors
-    /// Those of [`Graph::capture`].
+    /// As [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -78,13 +78,13 @@ impl Graph {
 
 /// # Adding operations
 impl GraphBuilder<'_> {
-    /// Adds what `work` enqueues on the stream that it is given, after the earlier steps that it
-    /// conflicts with: [`Graph::capture_by_access`]. If `work` enqueues no operation, several, or one that
-    /// has several nodes, such as a fill with values of eight bytes, the node of the step is an empty one
-    /// after all of them.
+    /// Adds what `work` enqueues on the given stream, after the earlier steps that it conflicts
+    /// with, as [`Graph::capture_by_access`] does. The step's node is an empty node after all its
+    /// operations, if `work` enqueues no operation, several, or one that has several nodes, such as
+    /// a fill with values of eight bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] within another step; those of `work`; the driver's.
+    /// [`Error::Invalid`] within another step; errors of `work`; the driver's.
     #[doc(alias("cuGraphAddKernelNode", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode"))]
     #[doc(alias("cuGraphAddHostNode", "cudaGraphAddNode", "cudaGraphAddKernelNode"))]
     #[doc(alias("cudaGraphAddMemcpyNode", "cudaGraphAddMemsetNode", "cudaGraphAddHostNode"))]
@@ -92,13 +92,14 @@ impl GraphBuilder<'_> {
         self.step(None, work)
     }
 
-    /// [`add`](Self::add) of a step that also comes after the nodes `after`. An operation that uses no memory,
-    /// such as a host function, comes after `after` alone, and is no barrier. If `work` enqueues nothing, the
-    /// node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
+    /// Works as [`add`](Self::add), for a step that also comes after the nodes `after`. An
+    /// operation that uses no memory, such as a host function, comes after `after` alone, and is no
+    /// barrier. If `work` enqueues nothing, the step's node is an empty node after `after`:
+    /// `cuGraphAddEmptyNode`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a node of another graph, and within another step; those of `work`; the
-    /// driver's.
+    /// [`Error::Invalid`] for a node of another graph, and within another step; errors of `work`;
+    /// the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -126,7 +127,7 @@ impl GraphBuilder<'_> {
         self.step(Some(&after), work)
     }
 
-    /// A condition for operations of the graph, as [`Condition::new`] makes it in a capture.
+    /// Makes a condition for operations of the graph, as [`Condition::new`] does in a capture.
     ///
     /// # Errors
     /// The driver's.
@@ -166,16 +167,16 @@ impl GraphBuilder<'_> {
 
 /// # Graphs in graphs
 impl Graph {
-    /// Makes this graph an operation of another one: on a stream that is captured, adds it as a
+    /// Makes this graph an operation of another one. On a captured stream, adds this graph as a
     /// child; the other graph then uses all that this one uses: `cuGraphAddChildGraphNode`. The
-    /// child is copied: it may be dropped afterwards.
+    /// child is copied, so this graph may be dropped afterwards.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
-    /// [executable](Graph::instantiate) there; for a graph that [allocates](Stream::alloc_in_graph)
-    /// memory; [`Error::NotCapturable`] for a graph with host functions or events in a body of a
-    /// [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in which operations depend on
-    /// conditions.
+    /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`] (launch an
+    /// [executable](Graph::instantiate) there instead), and for a graph that
+    /// [allocates](Stream::alloc_in_graph) memory; [`Error::NotCapturable`] for a graph with host
+    /// functions or events in a body of a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a
+    /// graph in which operations depend on conditions.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -196,7 +197,7 @@ impl Graph {
         let why = "the stream is not captured: launch an executable of the graph on it";
         let (recording, bound) = bind_captured(stream, op, why)?;
         let add = || {
-            // Counted after the call: an event that is recorded meanwhile need not cover it.
+            // Counted after the call: an event recorded during the call need not cover it.
             let added = self.with_raw(|child| Ok(add_child(bound.raw(), child)));
             (bound.count(), added.map_err(Failed::Refused).and_then(|added| added))
         };

@@ -1,4 +1,4 @@
-//! Graphs from ordinary code.
+//! Graphs captured from ordinary code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -19,39 +19,43 @@ const BEGIN: &str = "cuStreamBeginCapture";
 
 /// # Capturing
 impl Graph {
-    /// The operations that `work` enqueues on the stream that it is given, as a graph. They do not
-    /// run now: `cuStreamBeginCapture_v2`, `cuStreamEndCapture`.
+    /// Returns the operations that `work` enqueues on the given stream, as a graph. They do not run
+    /// now: `cuStreamBeginCapture_v2`, `cuStreamEndCapture`.
     ///
-    /// `work` can be any code that takes a [`Stream`]: copies, fills, launches,
-    /// functions of the host by [`Stream::launch_host_func_each`], work of other libraries that is
+    /// `work` can be any code that takes a [`Stream`]: copies, fills, launches, host functions by
+    /// [`Stream::launch_host_func_each`], work of other libraries that is
     /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
-    /// belongs to the graph as soon as an operation uses it. So a graph has the temporaries of all its operations at
-    /// once, unless they share buffers that are allocated before. [`Stream::alloc_in_graph`] makes each launch
-    /// allocate. A call that cannot be part of a graph returns [`Error::NotCapturable`], and the capture
-    /// goes on: waits and queries, such as [`Stream::synchronize`] and
+    /// belongs to the graph as soon as an operation uses it. So a graph has the temporaries of all
+    /// its operations at once, unless they share buffers that are allocated before.
+    /// [`Stream::alloc_in_graph`] makes each launch allocate.
+    ///
+    /// A call that cannot be part of a graph returns [`Error::NotCapturable`], and the capture
+    /// continues. Such calls are waits and queries, such as [`Stream::synchronize`] and
     /// [`Event::query`](crate::Event::query); copies of slices, for which use
-    /// [`PinnedBuffer`](crate::PinnedBuffer); waits for streams and events outside of the capture, since
-    /// each launch of the graph is ordered by the memory that it uses. For events that launches
-    /// record, or wait for, there are [`Event::record_each`](crate::Event::record_each) and
-    /// [`Stream::wait_event_each`].
+    /// [`PinnedBuffer`](crate::PinnedBuffer); waits for streams and events outside of the capture,
+    /// since each launch is ordered by the memory that it uses. For events that each launch records
+    /// or waits for, use [`Event::record_each`](crate::Event::record_each) and [`Stream::wait_event_each`].
     ///
-    /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
-    /// the capture; a capture that begins as another thread makes that call may be lost. The stream is private:
-    /// no other code's work gets into the graph, and `work` can use other streams as always, streams that it
-    /// creates included: that work begins at once and is no part of the graph. If a value keeps a stream of its
-    /// own, as in `self.stream`, replace that by this one during the capture:
-    /// `let own = mem::replace(&mut model.stream, stream.clone())`. Those other streams cannot wait for
-    /// captured work. The stream, and clones of it, are of no use afterwards; the driver's stream
-    /// serves later captures until [`staging::trim`](crate::staging::trim), if its context is a primary one and
-    /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a graph.
+    /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA
+    /// would end the capture; a capture that begins while another thread makes that call may be
+    /// lost. The stream is private: no other code's work gets into the graph. `work` can use other
+    /// streams as always, including streams that it creates: that work begins at once and is no
+    /// part of the graph. Those other streams cannot wait for captured work. If a value keeps a
+    /// stream of its own, as in `self.stream`, replace that by this one during the capture:
+    /// `let own = mem::replace(&mut model.stream, stream.clone())`.
     ///
-    /// A buffer or another result leaves `work` by a variable outside of it: `let mut norm = None;`, and in `work`
-    /// `norm = Some(stream.alloc_zeroed(1)?);`. Errors of other crates pass as [`Error::other`], and come back by
-    /// [`Error::downcast_ref`].
+    /// The stream and its clones are of no use afterwards. The driver's stream serves later
+    /// captures until [`staging::trim`](crate::staging::trim), if its context is a primary one and
+    /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a
+    /// graph.
     ///
-    /// The capture ends when `work` has returned and no other thread is capturing
-    /// [work of a library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then
-    /// the capture waits, and refuses other operations with [`Error::Invalid`].
+    /// To return a buffer or another result from `work`, assign it to a variable outside:
+    /// `let mut norm = None;`, and in `work` `norm = Some(stream.alloc_zeroed(1)?);`. Pass errors
+    /// of other crates as [`Error::other`], and get them back by [`Error::downcast_ref`].
+    ///
+    /// The capture ends when `work` has returned and no other thread is capturing [work of a
+    /// library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then `capture`
+    /// waits, and other operations are refused with [`Error::Invalid`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -69,10 +73,11 @@ impl Graph {
     /// ```
     ///
     /// # Several streams
-    /// With an [array or a vector](GraphContexts) of contexts, which may belong to different devices, `work`
-    /// is given a stream in each: a stream waits for another where they use the same memory, and by
-    /// [`Stream::wait_stream`] and events of the capture. To capture a copy between devices of memory of a
-    /// [driver's pool](crate::MemoryPool), the stream's device needs access to it.
+    /// With an [array or a list](GraphContexts) of contexts, which may belong to different
+    /// devices, `work` is given a stream in each. A stream waits for another where they use the
+    /// same memory, and by [`Stream::wait_stream`] and events of the capture. To capture a copy
+    /// between devices of memory of a [driver's pool](crate::MemoryPool), the stream's device needs
+    /// access to that memory.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -86,7 +91,7 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     ///
-    /// As many devices as there are:
+    /// With as many devices as there are:
     ///
     /// ```no_run
     /// use cuda_core::{DeviceGroup, Graph};
@@ -103,8 +108,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
-    /// in a way that ended the capture.
+    /// Errors of `work`; the driver's, among them `STREAM_CAPTURE_INVALIDATED` after a call that
+    /// failed in a way that ended the capture.
     #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
     #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]
     #[doc(alias("begin_capture", "end_capture"))]
@@ -117,22 +122,23 @@ impl Graph {
         Capture::run::<C>(&contexts, order, work)
     }
 
-    /// [`Graph::capture`], but operations are ordered by what they do to memory, not by the
-    /// sequence of the calls: each depends on the earlier ones that it conflicts with, and on
-    /// nothing else. So a sequence of calls becomes the widest graph that gives the same result:
+    /// Captures as [`Graph::capture`] does, but orders operations by their use of memory, not by
+    /// the sequence of the calls: each operation depends only on the earlier ones that it conflicts
+    /// with. So a sequence of calls becomes the widest graph that gives the same result:
     /// `cuStreamUpdateCaptureDependencies`.
     ///
-    /// An operation whose use of memory this crate does not know, such as a host function, or a kernel
-    /// without buffers among its arguments, is a barrier: it runs after all earlier operations, and
-    /// all later ones run after it. Events have no effect, unless each launch records or awaits them.
-    /// Work that other code enqueues on the stream runs after what it conflicts with if all that it
-    /// uses is [noted](crate::Buffer::note_use), before and after.
+    /// An operation whose use of memory this crate does not know, such as a host function, or a
+    /// kernel without buffers among its arguments, is a barrier: it runs after all earlier
+    /// operations, and all later ones run after it. Events have no effect, unless each launch
+    /// records or awaits them. Work that other code enqueues on the stream runs after what it
+    /// conflicts with, if all memory that it uses is [noted](crate::Buffer::note_use), before and
+    /// after.
     ///
-    /// Of several streams, each decides on which device an operation runs, and not when: waits for
-    /// [streams](Stream::wait_stream) and events of the capture have no effect.
+    /// With several streams, a stream decides only on which device an operation runs, not when:
+    /// waits for [streams](Stream::wait_stream) and events of the capture have no effect.
     ///
     /// # Errors
-    /// Those of [`Graph::capture`].
+    /// As [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -159,16 +165,16 @@ impl Graph {
     }
 }
 
-/// Why a capture gives no graph although no call of the program has failed, or an error was ignored.
+/// Error text for a capture that gives no graph although no call failed, or an error was ignored.
 pub(super) const INCOMPLETE: &str =
     "an operation is not complete, or the driver did not say where in the graph it is";
 
-/// A capture; ended when dropped.
+/// A capture, ended when dropped.
 pub(super) struct Capture {
     /// Not empty; the capture began on the first one.
     pub(super) streams: Vec<Stream>,
     pub(super) recording: Arc<Recording>,
-    /// It has ended, or not begun.
+    /// Set if the capture has ended, or not begun.
     ended: bool,
 }
 
@@ -183,14 +189,14 @@ impl Capture {
         capture.into_graph()
     }
 
-    /// The streams of a capture that has not begun.
+    /// Creates the streams of a capture that has not begun.
     fn prepare(contexts: &[&Context], recording: Arc<Recording>) -> Result<Self> {
         let streams = contexts.iter().map(|context| context.create_captured(&recording));
         let streams = streams.collect::<Result<Vec<Stream>>>()?;
         for stream in &streams {
             recording.number(stream.core().timeline());
             let context = stream.context();
-            // Primary contexts live as long as the process.
+            // A primary context lives as long as the process.
             if !context.is_primary() {
                 recording.keep_once(context.as_raw().addr(), || Arc::new(context.clone()));
             }
@@ -204,11 +210,11 @@ impl Capture {
         let bound = capture.streams[0].core().bind_work(BEGIN)?;
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is live, and new. In this mode the capture forbids no call to any
-        // thread, and may be ended by any.
+        // thread, and any thread may end it.
         let begun = attempt(BEGIN, unsafe { cu::cuStreamBeginCapture_v2(bound.raw(), mode) });
         capture.ended = matches!(begun, Err(Failed::Refused(_)));
         begun?;
-        // Something to wait for, by which the other streams join the capture.
+        // The other streams join the capture by waiting for this point.
         let begun = bound.timeline().at(bound.count());
         for other in &capture.streams[1..] {
             other.core().bind_work(BEGIN)?.wait_for(&begun)?;
@@ -222,7 +228,7 @@ impl Capture {
 
     pub(super) fn into_graph(mut self) -> Result<Graph> {
         let op = "cuStreamEndCapture";
-        // What was captured may have forked, and this be the child.
+        // The captured code may have forked, and this may be the child.
         driver::ensure()?;
         self.recording.wait_for_others();
         let origin = self.origin().core();
@@ -239,21 +245,22 @@ impl Capture {
         Ok(Graph::own(raw, self.recording.id(), self.origin().context(), uses))
     }
 
-    /// Ends the capture, and returns the graph.
+    /// Ends the capture. Returns the graph, and what it uses.
     fn end(&mut self) -> (Result<RawGraph>, GraphUses) {
         self.ended = true;
         let stream = self.origin().core().raw();
         let mut graph: CUgraph = ptr::null_mut();
         let (ended, uses) = self.recording.end(|| {
-            // SAFETY: the stream is live, and the capture began on it; the call writes one handle, to
-            // a local that outlives it.
+            // SAFETY: the stream is live, and the capture began on it; the call writes one handle,
+            // to a local that outlives it.
             check("cuStreamEndCapture", unsafe { cu::cuStreamEndCapture(stream, &mut graph) })
         });
         (ended.map(|()| RawGraph(Handle(graph))), uses)
     }
 
-    /// Adds what `work` enqueues to a graph, after the nodes `after`. `note` is passed what that
-    /// uses, also if `work` fails or panics: `cuStreamBeginCaptureToGraph`.
+    /// Adds what `work` enqueues to a graph, after the nodes `after`:
+    /// `cuStreamBeginCaptureToGraph`. Passes what that uses to `note`, also if `work` fails or
+    /// panics.
     ///
     /// # Safety
     /// The graph is live and has those nodes, and no other code uses it until this returns.
@@ -268,14 +275,14 @@ impl Capture {
         let stream = capture.origin().core().raw();
         let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
         let data = ptr::null();
-        // SAFETY: the stream is live and new; the graph is live, and the list holds `count` nodes of it, by
-        // the caller's promise; there is no data of edges.
+        // SAFETY: the stream is live and new; by the caller's promise the graph is live, and the
+        // list holds `count` nodes of it; no edge data is passed.
         let code =
             unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
         let begun = attempt("cuStreamBeginCaptureToGraph", code);
         if let Err(failed) = begun {
             if let Failed::Unknown(_) = failed {
-                // The graph is of no use before the capture has ended, if it has begun.
+                // If the capture has begun, the graph is of no use until it ends.
                 let (_ended, uses) = capture.end();
                 note(GraphUses { is_broken: true, ..uses });
             }
@@ -285,21 +292,22 @@ impl Capture {
         let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
         driver::ensure()?;
         capture.recording.wait_for_others();
-        // What was captured stays in the graph, also if `work` failed. Without the frees it is broken.
+        // The captured operations stay in the graph, also if `work` failed. Without the frees the
+        // graph is broken.
         let bound = capture.origin().core().bind_work("cuStreamEndCapture");
         let freed = bound.and_then(|bound| capture.recording.free_all(&bound));
         let (ended, uses) = capture.end();
         note(uses);
         let ended = freed.and(ended);
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
-        // The driver returns this very graph.
+        // The driver returns the graph that was passed.
         worked.and(ended.map(|_same| ()))
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // In a fork's child, and when the process ends, the driver is not called.
+        // The driver is not called in a forked child, or when the process ends.
         if !self.ended && !driver::is_gone() {
             let (graph, uses) = self.end();
             drop(graph.map(Owned::new));
@@ -308,8 +316,8 @@ impl Drop for Capture {
     }
 }
 
-/// The capture of a stream, and the stream to add operations on; refused for the reason `why` if it
-/// is not captured.
+/// Returns the capture of a stream, and the stream to add operations on; refuses a stream that is
+/// not captured, for the reason `why`.
 pub(super) fn bind_captured<'s>(
     stream: &'s Stream,
     op: &'static str,

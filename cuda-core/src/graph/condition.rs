@@ -1,4 +1,4 @@
-//! Parts of a graph that run if, or as long as, a kernel says so.
+//! Parts of a graph that run if, or as long as, a value that kernels set says so.
 
 use std::slice;
 
@@ -26,9 +26,9 @@ const NOT_CAPTURED: &str = "the stream is not captured: use the one that `Graph:
 
 /// # Making one
 impl Condition {
-    /// A condition for the capture of the stream, which has the value `initial` at the start of each launch:
-    /// `cuGraphConditionalHandleCreate`, from CUDA 12.4 on. An operation must depend on it; otherwise the
-    /// capture fails.
+    /// Makes a condition for the capture of the stream: `cuGraphConditionalHandleCreate`, from CUDA 12.4
+    /// on. It has the value `initial` at the start of each launch. An operation must depend on it;
+    /// otherwise the capture fails.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`](crate::Graph::capture);
@@ -55,7 +55,7 @@ impl Condition {
             let (mut raw, flags) = (0, CU_GRAPH_COND_ASSIGN_DEFAULT);
             let _entered = context.enter_briefly()?;
             let context = context.as_raw();
-            // SAFETY: the graph that is being captured, which may be added to meanwhile; the context is
+            // SAFETY: the graph is being captured, during which it may be added to; the context is
             // live. The call writes one number, to a local that outlives it.
             let code = unsafe {
                 cu::cuGraphConditionalHandleCreate(&mut raw, graph, context, initial, flags)
@@ -68,21 +68,20 @@ impl Condition {
 
 /// # What depends on it
 ///
-/// Each of these captures one operation on a stream of a capture, or of a body: `cuGraphAddNode`. The
-/// operation uses all memory that its bodies use. `body` gets a stream of its own, in the context of
-/// `stream`, on which it enqueues kernels, copies, fills, graphs, and operations that depend on
-/// conditions. Functions of the host, events, signals and values, memory of the graph and operations of
-/// NCCL cannot be part of it, and CUDA permits kernels of one context. A
-/// body is ordered as the capture is: as a chain, or by
-/// [what its operations do to memory](crate::Graph::capture_by_access). If a body fails or panics, the
-/// capture fails. Until all bodies are captured, the capture's other streams refuse operations with
-/// [`Error::Invalid`].
+/// Each method captures one operation on a stream of a capture, or of a body: `cuGraphAddNode`. The
+/// operation uses all memory that its bodies use. `body` gets a stream of its own, in the context
+/// of `stream`, on which it enqueues kernels, copies, fills, graphs, and operations that depend on
+/// conditions. It cannot contain host functions, events, signals and values, memory of the graph
+/// or operations of NCCL, and CUDA permits kernels of only one context. A body is ordered as the
+/// capture is: as a chain, or by [what its operations do to
+/// memory](crate::Graph::capture_by_access). If a body fails or panics, the capture fails. Until
+/// all bodies are captured, the capture's other streams refuse operations with [`Error::Invalid`].
 impl Condition {
-    /// Runs `body` as long as the condition is not zero, which is checked before each round.
+    /// Runs `body` while the condition is not zero. The condition is checked before each round.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a stream that is not captured, for a condition of another graph, and for
-    /// one that an operation depends on; those of the body; the driver's.
+    /// [`Error::Invalid`] for a stream that is not captured, for a condition of another graph, and
+    /// for one that an operation already depends on; errors of the body; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -117,7 +116,7 @@ impl Condition {
     /// Runs `body` if the condition is not zero.
     ///
     /// # Errors
-    /// Those of [`while_loop`](Self::while_loop).
+    /// As [`while_loop`](Self::while_loop).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -139,11 +138,11 @@ impl Condition {
         self.once(CU_GRAPH_COND_TYPE_IF, stream, body)
     }
 
-    /// Runs `body(true, ..)` if the condition is not zero, and `body(false, ..)` if it is; both are
-    /// captured now, in this order. From CUDA 12.8 on.
+    /// Runs `body(true, ..)` if the condition is not zero, and `body(false, ..)` if it is zero.
+    /// Both are captured now, in this order. From CUDA 12.8 on.
     ///
     /// # Errors
-    /// Those of [`while_loop`](Self::while_loop).
+    /// As [`while_loop`](Self::while_loop).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -169,11 +168,11 @@ impl Condition {
         self.capture(CU_GRAPH_COND_TYPE_IF, stream, 2, |case, stream| body(case == 0, stream))
     }
 
-    /// Runs `body(n, ..)` if the condition is `n`, and nothing if it is `cases` or more; each is
-    /// captured now. From CUDA 12.8 on.
+    /// Runs `body(n, ..)` if the condition is `n`, and nothing if the condition is `cases` or more.
+    /// Each case is captured now. From CUDA 12.8 on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no body; those of [`while_loop`](Self::while_loop).
+    /// [`Error::Invalid`] if `cases` is zero; otherwise as [`while_loop`](Self::while_loop).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -218,8 +217,8 @@ impl Condition {
         let (recording, bound) = bind_captured(stream, ADD, NOT_CAPTURED)?;
         let context = stream.context();
         let add = || self.add(bound.raw(), kind, count);
-        // `begin` holds the lock of the list of conditions, which a drop hook may need: hooks run after it. Ends
-        // before `body` is called, which is the caller's code.
+        // `begin` holds the lock of the list of conditions, which a drop hook may need, so hooks
+        // run after it. Ends before the call of `body`, which is the caller's code.
         let quiet = DeferForeignCode::begin();
         let begun = self.begin(recording, ADD, add);
         drop(quiet);
@@ -230,8 +229,8 @@ impl Condition {
                 (Recording::within(Some(recording.clone()), order), |stream: &_| {
                     body(case, stream)
                 });
-            // SAFETY: the graph of the new node, which lives as long as that, and which no other code
-            // knows.
+            // SAFETY: the graph belongs to the new node and lives as long as it, and no other code
+            // knows the graph.
             unsafe {
                 Capture::extend(context, inner, (graph, &[]), work, |part| parts.push(part))
             }?;
@@ -242,19 +241,19 @@ impl Condition {
         let traits = GraphTraits::CONDITIONS;
         let own = KeptUses::from(GraphUses { memory: own, bodies, traits, ..GraphUses::default() });
         let all = parts.into_iter().fold(own, |all, part| all.with(&part.into()));
-        // Counted after the calls: an event that is recorded meanwhile need not cover them.
+        // Counted after the calls: an event recorded during them need not cover them.
         let join = || {
             let joined = join(bound.raw(), node);
             (bound.count(), joined.map_err(Failed::Unknown))
         };
         match is_broken {
-            // The capture has an operation that is not finished.
+            // The capture then has an unfinished operation.
             true => Ok(()),
             false => recording.finish(ADD, open, &bound, &all, join),
         }
     }
 
-    /// A node that depends on no other, and the graphs of its bodies, which are empty.
+    /// Adds a node that depends on no other. Returns it with the empty graphs of its bodies.
     fn add(
         &self,
         stream: CUstream,
@@ -272,25 +271,26 @@ impl Condition {
         };
         let mut params =
             CUgraphNodeParams { type_: CU_GRAPH_NODE_TYPE_CONDITIONAL, ..Default::default() };
-        // The driver refuses parameters whose other bytes are not zero.
+        // The driver refuses parameters with other nonzero bytes.
         params.__bindgen_anon_1.conditional = conditional;
         let (mut node, none, data) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
         let _entered = context.enter_briefly().map_err(Failed::Refused)?;
-        // SAFETY: the graph that is being captured, which may be added to meanwhile, and a handle of it
-        // or of one around it; no dependencies. The call writes a handle and the parameters, to locals
-        // that outlive it.
+        // SAFETY: the graph is being captured, during which it may be added to; the handle belongs
+        // to it or to a graph around it; there are no dependencies. The call writes a handle and
+        // the parameters, to locals that outlive it.
         let code = unsafe { cu::cuGraphAddNode_v2(&mut node, graph, none, data, 0, &mut params) };
         attempt(ADD, code)?;
-        // SAFETY: the member that was set above, of which the call wrote the list's address.
+        // SAFETY: this union member was set above; the call wrote the list's address to it.
         let first = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
-        // SAFETY: the driver's list of the node's bodies, `size` of them, "valid for the lifetime of
-        // the conditional node".
+        // SAFETY: the driver's list of the node's `size` bodies, "valid for the lifetime of the
+        // conditional node".
         let bodies = unsafe { slice::from_raw_parts(first, size as usize) };
         Ok((Handle(node), bodies.to_vec()))
     }
 }
 
-/// For operations with several bodies, which older drivers refuse as they refuse bad arguments.
+/// Refuses operations with several bodies before CUDA 12.8; those drivers report them as bad
+/// arguments.
 fn since_12_8() -> Result<()> {
     match driver_version()? < Version::new(12, 8) {
         true => check(ADD, CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER),

@@ -4,9 +4,10 @@ use std::array;
 
 use crate::context::Context;
 
-/// The contexts that [`Graph::capture`](crate::Graph::capture), `capture_by_access` and `build` are given, with a
-/// context once for each stream: one as `&Context`; an array, `[&Context; N]` or `&[Context; N]`; or a list,
-/// `Vec<&Context>`, `&Vec<Context>` or `&[Context]`. The streams come as one, an array or a `Vec`. Sealed.
+/// The contexts that are passed to [`Graph::capture`](crate::Graph::capture), `capture_by_access`
+/// and `build`, with one entry for each stream: one as `&Context`; an array, `[&Context; N]` or
+/// `&[Context; N]`; or a list, `Vec<&Context>`, `&Vec<Context>` or `&[Context]`. The streams come as
+/// one, an array or a `Vec`. Sealed.
 ///
 /// ```no_run
 /// # use cuda_core::Device;
@@ -26,7 +27,7 @@ use crate::context::Context;
 )]
 #[expect(private_bounds, reason = "sealed")]
 pub trait GraphContexts<'c>: Sealed<'c> {
-    /// The same shape, of other values.
+    /// The same shape, with other values.
     type Each<T>;
 
     #[doc(hidden)]
@@ -37,8 +38,8 @@ pub(super) trait Sealed<'c> {
     fn list(self) -> Vec<&'c Context>;
 }
 
-/// Implements both traits for types: what their streams come as, the list of their contexts, and that shape of
-/// `count` values of `make`.
+/// Implements both traits for types. Given for each type: what its streams come as, the list of its
+/// contexts, and how `count` values of `make` take that shape.
 macro_rules! graph_contexts {
     ($([$($generic:tt)*] $contexts:ty => $each:ty, |$it:ident| $list:expr, |$count:ident, $make:ident| $made:expr;)*) => {$(
         impl<'c, $($generic)*> Sealed<'c> for $contexts {

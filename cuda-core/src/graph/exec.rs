@@ -22,12 +22,13 @@ use crate::util::{Tree, debug_by};
 
 /// A [`Graph`] that can be launched.
 ///
-/// It has the graph's operations as of [`Graph::instantiate`], and does not need the graph any more. Its
-/// launches run one after the other, on whatever streams they are. For two launches that run at the same time,
-/// instantiate the graph twice.
+/// An executable has the graph's operations as of [`Graph::instantiate`], and no longer needs the
+/// graph. Its launches run one after the other, whatever streams they are on. For two launches that
+/// run at the same time, instantiate the graph twice.
 ///
-/// Dropping it does not wait: launches that are pending complete. The executable of a graph with
-/// [conditions](crate::Condition), or of one that was [taken over](Graph::from_raw), is destroyed after them.
+/// Dropping an executable does not wait: pending launches complete. The executable of a graph with
+/// [conditions](crate::Condition), or of a graph that was [taken over](Graph::from_raw), is
+/// destroyed after them.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -40,34 +41,34 @@ use crate::util::{Tree, debug_by};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct GraphExec {
-    // The first field, so that it is dropped before what it uses. Where its end is deferred, `RawExec` keeps that
-    // alive itself.
+    // The first field, so that it is dropped before what it uses. If its release is deferred,
+    // `RawExec` keeps that alive itself.
     raw: Owned<RawExec>,
-    /// The graph that it was made of: the driver knows its operations by the graph's nodes.
+    /// The graph it was made from: the driver identifies its operations by this graph's nodes.
     pub(super) graph: SharedGraph,
-    /// The id of that graph.
+    /// The id of `graph`.
     pub(super) id: u64,
     context: Context,
     pub(super) uses: KeptUses,
-    /// What the graph's nodes refer to.
+    /// What the nodes of `graph` refer to.
     origin: Arc<GraphOwners>,
-    /// What is known of these nodes.
+    /// What is known of the nodes of `graph`.
     pub(super) nodes: KnownNodes,
-    /// When it was instantiated.
+    /// When the executable was instantiated.
     pub(super) made: Moment,
-    /// The id of the graph whose conditions its kernels may set: of the one that it was updated to last.
-    /// [`None`] if that is unknown.
+    /// The id of the graph whose conditions the kernels may set: the graph of the last update, or
+    /// else the original one. [`None`] if that is unknown.
     pub(super) conditions_of: Option<u64>,
-    /// The graphs with conditions that it was updated to.
+    /// The graphs with conditions that the executable was updated to.
     pub(super) updated: Vec<SharedGraph>,
-    /// The nodes that were changed since, by their addresses.
+    /// The nodes changed since then, by address.
     pub(super) changed: Tree<usize, ChangedNode>,
-    /// The point of the last launch, to which the ledgers of the memory refer while this value exists.
+    /// The point of the last launch; the memory's ledgers refer to it while this value exists.
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
     last_stream: u64,
     /// Uploads, and launches that preceded a failed launch on another stream, if the next launch
-    /// [must](Self::add_earlier) follow them: CUDA orders it behind them, too.
+    /// [must](Self::add_earlier) follow them: CUDA orders it after them, too.
     earlier: Fences,
     /// Whether some of the memory may have to be lent to each launch.
     pub(super) is_lent: bool,
@@ -78,24 +79,27 @@ const OP: &str = "cuGraphLaunch";
 
 /// # Instantiating
 impl Graph {
-    /// Makes the graph executable, with all setup that launches can share: `cuGraphInstantiateWithFlags`. If a
-    /// kernel was captured with a [priority](crate::Launch::priority), each kernel has the priority that it was
-    /// captured with, or else the default one; if none was, all have the priority of the launch's stream.
+    /// Makes the graph executable, with all setup that launches can share:
+    /// `cuGraphInstantiateWithFlags`. If any kernel was captured with a
+    /// [priority](crate::Launch::priority), each kernel has the priority that it was captured with,
+    /// or else the default priority. If none was, all kernels have the priority of the launch's
+    /// stream.
     ///
     /// # Errors
     /// [`Error::Invalid`] if
-    /// * memory of the host that the graph uses was dropped, so that it cannot be [lent](GraphExec::lend);
-    /// * the graph needs access to another device's memory that was not
+    /// * host memory that the graph uses was dropped, so that it cannot be [lent](GraphExec::lend);
+    /// * the graph needs access to another device's memory, and the access was not
     ///   [given](Context::enable_peer_access), or was revoked;
-    /// * that access was revoked after the capture, even if it was given again, and the graph copies memory
-    ///   of the [driver's pools](crate::MemoryPool) between devices, or has kernels that use such memory of
-    ///   another device;
+    /// * that access was revoked after the capture, even if it was given again, and the graph
+    ///   copies memory of the [driver's pools](crate::MemoryPool) between devices, or has kernels
+    ///   that use such memory of another device;
     /// * the graph [allocates](Stream::alloc_in_graph) memory, and has an executable.
     ///
     /// [`Error::Nccl`] if a communicator that the graph uses was aborted. The driver's: `NOT_SUPPORTED`
     /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable.
     ///
-    /// If such an executable was dropped, and launches of it are pending, the call waits for them.
+    /// If such an executable was dropped while launches of it were pending, the call waits for
+    /// them.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -123,7 +127,7 @@ impl Graph {
         let has_another =
             |error: &Error| matches!(error, Error::Invalid(_)) || error.code() == unsupported;
         let mut call = |graph| {
-            // Under the graph's lock, so that of several threads one finds it free.
+            // Checked under the graph's lock, so that only one of several threads finds it free.
             let allocates = self.uses.traits.has(GraphTraits::MEMORY);
             let is_free = !allocates || self.executables.is_empty();
             let why = "the graph allocates memory, so there is one executable of it at a time";
@@ -160,17 +164,19 @@ impl Graph {
 /// # Launching
 impl GraphExec {
     /// Launches the graph on a stream, asynchronously: `cuGraphLaunch`, one driver call unless the
-    /// stream has to wait for another. It runs after all earlier work on the stream, after the
-    /// previous launch of this executable, and after other streams' work on the memory that it uses.
+    /// stream has to wait for another. The launch runs after all earlier work on the stream, after
+    /// the previous launch of this executable, and after other streams' work on the memory that the
+    /// graph uses.
     ///
-    /// If the graph [allocates](Stream::alloc_in_graph) memory, and the previous launch was on another stream,
-    /// the call waits for that launch.
+    /// If the graph [allocates](Stream::alloc_in_graph) memory, and the previous launch was on
+    /// another stream, the call waits for that launch.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses memory that the host can see, which must be [lent](Self::lend_mut);
-    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
-    /// the graph uses was aborted; [`Error::Invalid`] if access that the executable needs was
-    /// [revoked](Context::disable_peer_access); the driver's.
+    /// [`Error::Invalid`] if the graph uses memory that the host can see, which must be
+    /// [lent](Self::lend_mut), or if access that the executable needs was
+    /// [revoked](Context::disable_peer_access); [`Error::NotCapturable`] on a stream of
+    /// [`Graph::capture`]; [`Error::Nccl`] if a communicator that the graph uses was aborted; the
+    /// driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -191,7 +197,7 @@ impl GraphExec {
         self.launch_lent(stream)
     }
 
-    /// [`GraphExec::launch`] once all that must be lent was found to be.
+    /// [`GraphExec::launch`] after the check that all required memory is lent.
     #[inline]
     pub(super) fn launch_lent<K: StreamKind>(&mut self, stream: &Stream<K>) -> Result<()> {
         let core = stream.core();
@@ -202,7 +208,7 @@ impl GraphExec {
         };
         let timeline = core.timeline();
         let (traits, is_again) = (self.uses.traits, self.last_stream == timeline.id());
-        // An operation of NCCL may be refused, too.
+        // A graph with operations of NCCL may also be refused.
         let is_special =
             traits.has(GraphTraits::MAY_BE_REFUSED) || traits.has(GraphTraits::MAY_TAKE_LONG);
         if is_special || !is_again || !self.earlier.is_empty() {
@@ -213,14 +219,15 @@ impl GraphExec {
         launched
     }
 
-    /// [`GraphExec::launch`] behind launches and uploads on other streams, and of graphs whose launches may
-    /// be refused, or take long.
+    /// The slow path of [`GraphExec::launch`]: after launches and uploads on other streams, and for
+    /// graphs whose launches may be refused, or take long.
     #[cold]
     fn launch_in_turn(&mut self, bound: &Bound<'_>, raw: CUgraphExec) -> Result<()> {
         let timeline = bound.core().timeline();
         self.wait_elsewhere(timeline)?;
         let _held = self.uses.admit(OP, Some(self.made))?;
-        // Before the launch is ordered: what took its turn first is then among what it waits for.
+        // Taken before the launch is ordered, so that the launch waits for whatever took its turn
+        // first.
         let turn = self.uses.take_turn();
         let late =
             self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
@@ -237,7 +244,8 @@ impl GraphExec {
         launched
     }
 
-    /// Enqueues a launch behind what it conflicts with. `late`: it may take any time.
+    /// Enqueues a launch after the work that it conflicts with. `late` says that it may take any
+    /// time.
     #[inline(always)]
     fn enqueue(
         &self,
@@ -251,15 +259,16 @@ impl GraphExec {
             self.order(bound)?;
         }
         let call = |stream| {
-            // SAFETY: the executable is live and only this thread uses it, by the caller's exclusive borrow;
-            // `bound` keeps the stream alive, with its context current if it needs that. What the
-            // operations use is kept until the launch has completed.
+            // SAFETY: the executable is live and only this thread uses it, by the caller's
+            // exclusive borrow; `bound` keeps the stream alive, with its context current if that is
+            // required. What the operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
         };
         bound.late_if(late, || bound.enqueue(OP, call))
     }
 
-    /// Whether CUDA orders a launch on this stream behind one on another stream that may take any time.
+    /// Returns whether CUDA orders a launch on this stream after one on another stream that may
+    /// take any time.
     #[inline]
     fn is_behind_a_hold_up(&self, timeline: &Timeline) -> bool {
         let is_held_up = |last: &Mark| last.timeline.is_held_up(last.seq);
@@ -280,8 +289,8 @@ impl GraphExec {
         fences.wait_on(bound)
     }
 
-    /// Notes a launch on another stream than that of the launch before, which it comes after, if it
-    /// was made.
+    /// Notes a launch on another stream than the previous launch's. If the launch was made, it comes
+    /// after the previous one.
     #[cold]
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
         if !made {
@@ -297,8 +306,8 @@ impl GraphExec {
         self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
     }
 
-    /// Notes an upload, or a launch other than the last, that later launches come after: if it may take any time,
-    /// or if the driver waits for it when it destroys the executable.
+    /// Notes an upload, or a launch other than the last, that later launches come after, if it may
+    /// take any time, or if the driver waits for it when it destroys the executable.
     #[cold]
     fn add_earlier(&mut self, stream: &Arc<Timeline>, seq: u64) {
         if self.earlier.are_known_reached() {
@@ -309,8 +318,8 @@ impl GraphExec {
         }
     }
 
-    /// Waits for the last launch, if it was on another stream than this and the graph allocates memory: the
-    /// driver would wait in its call.
+    /// Waits for the last launch, if it was on another stream and the graph allocates memory:
+    /// otherwise the driver would wait within its call.
     #[inline]
     fn wait_elsewhere(&self, stream: &Timeline) -> Result<()> {
         if self.last_stream == stream.id() || !self.uses.traits.has(GraphTraits::MEMORY) {
@@ -319,7 +328,8 @@ impl GraphExec {
         self.last.mark().map_or(Ok(()), |last| last.timeline.wait_host(last.seq))
     }
 
-    /// The launches and uploads that may be pending, if the driver waits for them when it destroys the executable.
+    /// Returns the launches and uploads that may be pending, if the driver waits for them when it
+    /// destroys the executable.
     fn awaited_by_destroy(&self) -> Fences {
         let mut pending = Fences::none();
         if self.uses.traits.has(GraphTraits::CONDITIONS) {
@@ -331,11 +341,11 @@ impl GraphExec {
         pending
     }
 
-    /// Does the setup of the first launch now, so that this launch takes no longer than later ones:
-    /// `cuGraphUpload`. Waits where [`launch`](Self::launch) does.
+    /// Does the setup of the first launch now, so that the first launch takes no longer than later
+    /// ones: `cuGraphUpload`. Waits where [`launch`](Self::launch) does.
     ///
     /// # Errors
-    /// Those of [`launch`](Self::launch) that do not concern memory.
+    /// The errors of [`launch`](Self::launch) that do not concern memory.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -355,7 +365,7 @@ impl GraphExec {
         let late = self.is_behind_a_hold_up(bound.timeline());
         let call = |stream| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
-            // `bound` keeps the stream alive, with its context current if it needs that.
+            // `bound` keeps the stream alive, with its context current if that is required.
             unsafe { cu::cuGraphUpload(raw, stream) }
         };
         let (seq, uploaded) = bound.late_if(late, || bound.enqueue(op, call))?;
@@ -365,31 +375,31 @@ impl GraphExec {
 
     of_context! { "The context that the graph was captured in.": |it| &it.context }
 
-    /// The driver's handle, valid while `self` lives; null for an executable that was
-    /// [given up](Error::GivenUp). One thread at a time may use it. Buffers do not know of launches
-    /// by other code.
+    /// The driver's handle, valid while `self` lives; null for an executable that was [given
+    /// up](Error::GivenUp). One thread at a time may use it. Buffers do not know of other code's
+    /// launches.
     pub fn as_raw(&self) -> CUgraphExec {
         self.raw.get().map_or(ptr::null_mut(), |raw| raw.handle.0)
     }
 
-    /// What it uses.
+    /// The memory that launches use.
     #[inline]
     pub(super) fn used(&self) -> impl Iterator<Item = &UsedMemory> {
         self.uses.memory.iter()
     }
 
-    /// The driver's handle; an error if it was given up.
+    /// Returns the driver's handle; an error if the executable was given up.
     pub(super) fn raw(&self) -> Result<CUgraphExec> {
         Ok(self.raw.live()?.handle.0)
     }
 
-    /// Uses what another graph uses from now on.
+    /// Makes the executable use what another graph uses, from now on.
     pub(super) fn adopt(&mut self, uses: KeptUses) {
         self.retire_uses().end();
-        // Later launches still come after the last one, which does nothing of what is entered now.
+        // Later launches still come after the last one, which has none of the uses entered now.
         self.last = uses.enter(self.last.mark());
         self.is_lent = uses.is_lent();
-        // The copies that it was instantiated with stay listed, since the driver may keep their routes.
+        // Keeps the list of the copies from instantiation, since the driver may keep their routes.
         let copies = mem::take(&mut self.uses.copies);
         self.uses = KeptUses { copies, ..uses };
         if !self.uses.copies.is_empty() {
@@ -397,12 +407,12 @@ impl GraphExec {
         }
     }
 
-    /// Destroys the executable: `cuGraphExecDestroy`. Dropping it reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead. Launches that are pending complete; those with
-    /// [conditions](crate::Condition) are waited for.
+    /// Destroys the executable: `cuGraphExecDestroy`. Pending launches complete; those with
+    /// [conditions](crate::Condition) are waited for. A drop reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
-    /// The driver's, with the executable, which is [given up](Error::GivenUp) unless it is the wait that failed.
+    /// The driver's; the returned executable is [given up](Error::GivenUp), unless the wait failed.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -412,7 +422,7 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphExecDestroy", "cudaGraphExecDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        // Before the wait: a function of the host must not wait.
+        // Checked before the wait: a host function must not wait.
         let live = self.raw.live().map(drop);
         let waited = live.and_then(|()| self.awaited_by_destroy().wait_host());
         waited.and_then(|()| self.raw.release()).map_err(|error| Rejected::new(error, self))
@@ -421,7 +431,7 @@ impl GraphExec {
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
+        // In a forked child, threads that do not exist there may hold this crate's locks.
         if driver::is_gone() {
             return;
         }
@@ -434,7 +444,7 @@ impl Drop for GraphExec {
 }
 
 impl GraphExec {
-    /// Leaves the ledgers of the memory that it uses. Returns what it keeps alive besides.
+    /// Leaves the ledgers of the memory. Returns what the executable keeps alive besides memory.
     fn retire_uses(&mut self) -> KeptByExec {
         self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
         let code = mem::take(&mut self.changed).into_values().flat_map(|changed| changed.code);

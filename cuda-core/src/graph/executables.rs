@@ -1,4 +1,4 @@
-//! The driver's executables, and how they end.
+//! The driver's executables, and how they are destroyed.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::wait::{when_all_reached, when_reached};
 
 pub(super) struct RawExec {
     pub(super) handle: Handle<CUgraphExec>,
-    /// Set when the executable is dropped: what is dropped after the release, which may be deferred.
+    /// Set when the executable is dropped: what to drop after the release, which may be deferred.
     pub(super) kept: Option<KeptByExec>,
     /// Shared with the graph.
     siblings: Arc<Executables>,
@@ -30,15 +30,15 @@ pub(super) struct RawExec {
 /// What a graph knows of its executables.
 #[derive(Default)]
 pub(super) struct Executables {
-    /// Each has a reference.
+    /// Each executable has a reference.
     count: Arc<()>,
-    /// Those that were dropped before they could be destroyed.
+    /// Executables that were dropped before they could be destroyed.
     leaving: Mutex<Vec<Leaving>>,
 }
 
-/// An executable, and what is pending of its launches and uploads.
+/// An executable, with its pending launches and uploads.
 struct Leaving {
-    /// Never that of another one, unlike a handle.
+    /// Unlike a handle, never reused.
     id: u64,
     raw: Owned<RawExec>,
     pending: Fences,
@@ -51,7 +51,7 @@ impl RawExec {
     }
 }
 
-/// Destroys an executable behind its launches and uploads.
+/// Destroys an executable after its launches and uploads.
 pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
     let (id, all) = (next_id(), raw.siblings.clone());
     let passed_on = raw.pass_on(|raw| {
@@ -65,7 +65,7 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
     lock(&all.leaving).push(Leaving { id, raw, pending: pending.clone() });
     let then = move |reached: Result<()>| match reached {
         Ok(()) => all.destroy(|one| one.id == id),
-        // Launches may be pending, for which the driver waits when it destroys the executable.
+        // Launches may be pending; the driver waits for them when it destroys the executable.
         Err(_) => deferred::run_elsewhere(move || {
             deferred::hand_over();
             drop(all.take(id));
@@ -75,14 +75,16 @@ pub(super) fn destroy_behind(raw: &mut Owned<RawExec>, pending: Fences) {
 }
 
 impl Executables {
-    /// Whether there is none.
+    /// Returns whether the graph has no executable.
     pub(super) fn is_empty(&self) -> bool {
         Arc::strong_count(&self.count) == 1
     }
 
-    /// Destroys some of those that are leaving, under the lock: a thread that finds none there finds none left.
+    /// Destroys some of the executables that are leaving, under the lock: a thread that finds the
+    /// list empty knows that none is left.
     fn destroy(&self, which: impl Fn(&Leaving) -> bool) {
-        // Foreign code that a failure is reported to, or that is dropped, may use the graph: after the lock.
+        // Foreign code that a failure is reported to, or that is dropped, may use the graph, so it
+        // runs after the lock.
         let mut kept = Vec::new();
         let quiet = DeferForeignCode::begin();
         let mut leaving = lock(&self.leaving);
@@ -93,7 +95,8 @@ impl Executables {
             }
             !goes
         });
-        // Their launches have completed. The graph counts these references; what has no other one is dropped below.
+        // The launches have completed. `Graph::extend` counts the references to its graph, so these
+        // are dropped under the lock; a graph without any other is dropped below.
         let graphs = kept.iter_mut().flat_map(|kept| kept.graphs.drain(..));
         let unused: Vec<_> = graphs.filter_map(Arc::into_inner).collect();
         drop(leaving);
@@ -107,12 +110,12 @@ impl Executables {
         Some(leaving.swap_remove(at))
     }
 
-    /// Destroys those whose launches and uploads have completed.
+    /// Destroys the executables whose launches and uploads have completed.
     pub(super) fn destroy_reached(&self) {
         self.destroy(|one| matches!(one.pending.query(), Ok(true)));
     }
 
-    /// Waits until those that are leaving are destroyed. Returns whether there were any.
+    /// Waits until all executables that are leaving are destroyed. Returns whether there were any.
     pub(super) fn wait(&self) -> Result<bool> {
         let mut any = false;
         loop {
@@ -133,11 +136,12 @@ impl Release for RawExec {
         self.handle.number()
     }
 
-    /// If the graph has conditions, driver 580 waits in this call for launches and uploads, with a lock that
-    /// other calls need: such an executable is [destroyed behind](destroy_behind) them.
+    /// For a graph with conditions, driver 580 waits in this call for launches and uploads, while
+    /// it holds a lock that other calls need. So such an executable is [destroyed
+    /// after](destroy_behind) them.
     fn release(&mut self) -> Result<(), FailedRelease> {
-        // SAFETY: the executable is live and not used after this. Launches that are pending
-        // complete: "executing graphs … will be deferred until its execution completes".
+        // SAFETY: the executable is live and not used after this. Pending launches complete:
+        // "executing graphs … will be deferred until its execution completes".
         released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.handle.0) })
     }
 }
@@ -152,18 +156,18 @@ impl Drop for RawExec {
 
 /// What an executable keeps alive besides memory.
 pub(super) struct KeptByExec {
-    /// The launch that may use it, if that is not known to have completed.
+    /// The launch that may still use what is kept; [`None`] if it is known to have completed.
     pub(super) last: Option<Mark>,
     pub(super) graphs: Vec<SharedGraph>,
     pub(super) owners: Arc<GraphOwners>,
-    /// Of nodes that were changed.
+    /// The code of changed nodes.
     pub(super) code: Vec<Arc<dyn KeptAlive>>,
     pub(super) _origin: Arc<GraphOwners>,
     pub(super) _context: Context,
 }
 
 impl KeptByExec {
-    /// Drops it once that launch has completed.
+    /// Drops what is kept once that launch has completed.
     pub(super) fn end(self) {
         let Some(last) = self.last.clone() else {
             return;
@@ -177,8 +181,8 @@ impl KeptByExec {
     }
 }
 
-/// Called before a graph drops what it keeps alive. If it cannot be proven that its last launch has completed,
-/// owners whose own end does not wait for that launch are leaked, and reported.
+/// Called before a graph drops what it keeps alive. If its last launch cannot be proven to have
+/// completed, leaks and reports the owners whose own release does not wait for that launch.
 fn let_go<'a>(
     owners: impl Iterator<Item = &'a Arc<dyn KeptAlive>>,
     last: &Mark,

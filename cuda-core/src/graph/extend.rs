@@ -1,4 +1,4 @@
-//! Graphs that exist already: extended, and of other code.
+//! Graphs that already exist: extending them, and taking over those of other code.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,17 +18,19 @@ const OP: &str = "cuStreamBeginCaptureToGraph";
 
 /// # Extending it
 impl Graph {
-    /// Adds what `work` enqueues on the stream that it is given, as [`Graph::capture`] captures it, after all
-    /// existing nodes: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. No executable may exist that was
-    /// instantiated from the graph or updated to it. If `work` fails or panics, what it has enqueued before is
-    /// part of the graph. The graph is [given up](Error::GivenUp) in four cases: a body of a
+    /// Adds what `work` enqueues on the given stream, as [`Graph::capture`] captures it, after all
+    /// existing nodes: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. No executable may exist
+    /// that was instantiated from the graph or updated to it. If `work` fails or panics, what it
+    /// enqueued before that is part of the graph.
+    ///
+    /// The graph is [given up](Error::GivenUp) in four cases: a body of a
     /// [`Condition`](crate::Condition) failed; the allocation or the free of its
-    /// [memory](crate::Stream::alloc_in_graph) failed; no operation depends on a condition; the call that begins the
-    /// extension returned an error that may be one of earlier work.
+    /// [memory](crate::Stream::alloc_in_graph) failed; no operation depends on a condition; the
+    /// call that begins the extension returned an error that earlier work may have caused.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while there are such executables, or while a launch of one is pending that was
-    /// dropped; those of [`Graph::capture`].
+    /// [`Error::Invalid`] while such an executable exists, or while a launch of a dropped one is
+    /// pending; the errors of [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -42,7 +44,7 @@ impl Graph {
     pub fn extend(&mut self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         driver::ensure()?;
         self.executables.destroy_reached();
-        // Also by executables that were updated to it, and by launches that are pending.
+        // Executables that were updated to it, and pending launches, also count.
         let unused = Arc::strong_count(&self.raw) == 1;
         Error::unless(
             unused,
@@ -56,25 +58,26 @@ impl Graph {
         let recording = Recording::within(None, Order::Chain);
         let mut complete = Ok(());
         let note = |mut used: GraphUses| {
-            // An operation without a node would stand for one of these, which may be one of several.
+            // Removes entries for nodes of `after`: an operation without a node of its own would
+            // stand for one of these.
             used.by_node.retain(|known| !after.contains(&known.node.0));
             complete = recording.require_used_conditions(OP);
             if complete.is_ok() {
                 complete = Error::unless(!used.is_broken, OP, INCOMPLETE);
             }
             if complete.is_err() {
-                // Its operations may use what is not kept.
+                // The graph's operations may use what is not kept.
                 let _ = raw.release().or_else(|_| raw.disown().map(drop));
             }
             *uses = uses.with(&used.into());
         };
-        // SAFETY: the graph is live and has these nodes, and no other code uses it: there is no
-        // executable, and `self` is borrowed exclusively.
+        // SAFETY: the graph is live and has these nodes; no other code uses it, since no executable
+        // exists, and `self` is borrowed exclusively.
         let extended = unsafe { Capture::extend(context, recording.clone(), part, work, note) };
         extended.and(complete)
     }
 
-    /// The nodes on which no other depends.
+    /// Returns the nodes on which no other node depends.
     fn leaves(&self) -> Result<Vec<CUgraphNode>> {
         let nodes = InnerGraph::whole(self).handles()?;
         self.with_raw(|_graph| {
@@ -83,7 +86,7 @@ impl Graph {
                 match dependents(node) {
                     Ok(later) if later.is_empty() => leaves.push(node.0),
                     Ok(_) => {}
-                    // What depends on it is a programmatic launch.
+                    // A programmatic launch depends on this node.
                     Err(error) if error.code() == Some(CUDA_ERROR_LOSSY_QUERY) => {}
                     Err(error) => return Err(error),
                 }
@@ -92,17 +95,17 @@ impl Graph {
         })
     }
 
-    /// Takes over a graph of other code, and destroys it when dropped; `owner` is dropped once the
-    /// last launch of its executables has completed.
+    /// Takes over a graph of other code, and destroys it when dropped. Drops `owner` once the last
+    /// launch of the graph's executables has completed.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; [`Error::InCallback`] inside a host function. The graph is then still the caller's, and
-    /// the owner is dropped.
+    /// [`Error::NoDriver`]; [`Error::InCallback`] inside a host function. The graph then still
+    /// belongs to the caller, and `owner` is dropped.
     ///
     /// # Safety
-    /// The graph is live, its operations are of the context, and no other code uses or destroys it
-    /// from now on. All that the operations use lives as long as `owner`. This crate does not know
-    /// which memory they use: the caller orders uses of buffers by other means.
+    /// The graph is live, its operations belong to the context, and no other code uses or destroys
+    /// it from now on. Everything that the operations use lives as long as `owner`. This crate does
+    /// not know which memory they use: the caller orders uses of buffers by other means.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

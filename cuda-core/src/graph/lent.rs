@@ -1,4 +1,4 @@
-//! Launches of graphs that use memory which the host can see.
+//! Launches of graphs that use host-visible memory.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::timeline::recording::UsedMemory;
 use crate::types::Pod;
 use crate::util::debug_by;
 
-/// A launch of a graph, and the memory of the host that is lent to it; made by [`GraphExec::lend`] and
-/// [`GraphExec::lend_mut`].
+/// A launch of a graph, with the host-visible memory that is lent to it; made by
+/// [`GraphExec::lend`] and [`GraphExec::lend_mut`].
 ///
-/// Lending shows that the host has no slice of the memory while the launch begins. It lasts until
-/// [`launch`](LentLaunch::launch) returns: after that, the accessors of the memory wait for the
+/// Lending proves that the host has no slice of the memory when the launch begins. It lasts until
+/// [`launch`](LentLaunch::launch) returns. After that, the accessors of the memory wait for the
 /// launch, as they do for any copy.
 ///
 /// ```no_run
@@ -45,7 +45,7 @@ pub struct LentLaunch<'a> {
     lent: Vec<Lent>,
 }
 
-/// Bytes of an allocation, borrowed as long as the launch.
+/// Bytes of an allocation, borrowed until the launch is made.
 pub(super) struct Lent {
     ledger: Arc<SharedLedger>,
     range: Bytes,
@@ -54,8 +54,8 @@ pub(super) struct Lent {
 
 /// # Lending memory that the host can see
 impl GraphExec {
-    /// Begins a launch that reads pinned, registered or managed memory. Memory that only devices can
-    /// see need not be lent.
+    /// Begins a launch that reads pinned, registered or managed memory. Memory that only devices
+    /// can access need not be lent.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -73,7 +73,7 @@ impl GraphExec {
         LentLaunch { exec: self, lent: Vec::new() }.lend(memory)
     }
 
-    /// Begins a launch that writes pinned, registered or managed memory, or reads and writes it.
+    /// Begins a launch that writes pinned, registered or managed memory, and may read it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -100,28 +100,28 @@ impl<'a> LentLaunch<'a> {
         self
     }
 
-    /// Lends memory that the graph writes, or reads and writes.
+    /// Lends memory that the graph writes, and may read.
     pub fn lend_mut<T: Pod, M: Memory>(
         mut self,
         memory: impl IntoView<SliceMut<'a, T, M>>,
     ) -> Self {
-        // Still exclusive: the value is consumed, but its borrow goes on.
+        // Still exclusive: the value is consumed, but its borrow continues.
         self.add(memory.into().into_view(), Access::Write);
         self
     }
 
-    /// Memory that no graph uses is not noted.
+    /// Notes the memory, if a graph uses it.
     fn add<T: Pod, M: Memory>(&mut self, memory: Slice<'a, T, M>, access: Access) {
         let range = memory.range();
         let ledger = memory.ledger().shared().cloned();
         self.lent.extend(ledger.map(|ledger| Lent { ledger, range, access }));
     }
 
-    /// Launches the graph: [`GraphExec::launch`].
+    /// Launches the graph, as [`GraphExec::launch`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the graph uses pinned, registered or managed memory that was not lent, or
-    /// writes what was lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
+    /// [`Error::Invalid`] if the graph uses pinned, registered or managed memory that was not lent,
+    /// or writes memory that was lent by [`lend`](Self::lend); the errors of [`GraphExec::launch`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -144,7 +144,7 @@ impl<'a> LentLaunch<'a> {
     }
 }
 
-/// Refuses a launch that was not lent all it needs.
+/// Refuses a launch to which some required memory was not lent.
 pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
     for used in exec.used().filter(|used| used.must_be_lent()) {
         for (range, access) in &used.uses {
@@ -161,7 +161,7 @@ pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses memory that can never be lent again.
+/// Refuses memory that can never be lent again, since it was dropped.
 pub(super) fn require_lendable<'a>(
     mut used: impl Iterator<Item = &'a UsedMemory>,
     op: &'static str,

@@ -1,4 +1,4 @@
-//! What a graph consists of, and the graphs inside its nodes.
+//! The nodes and edges of a graph, and the graphs inside its nodes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ use crate::util::debug_by;
 const NODES: &str = "cuGraphGetNodes";
 const EDGES: &str = "cuGraphGetEdges";
 
-/// No graph of the process has this number, so no executable changes a node of it.
+/// An id that no graph of the process has, so no executable changes a node with it.
 pub(super) const NONE: u64 = 0;
 
 /// # Looking at it
 impl Graph {
-    /// The number of nodes: `cuGraphGetNodes`.
+    /// Returns the number of nodes: `cuGraphGetNodes`.
     ///
     /// # Errors
     /// The driver's.
@@ -33,9 +33,9 @@ impl Graph {
         InnerGraph::whole(self).node_count()
     }
 
-    /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture. An
-    /// [included](Graph::include) graph is one node, and so is an operation that depends on a
-    /// [`Condition`](crate::Condition): [`GraphNode::graphs`] looks into them.
+    /// Returns the nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture.
+    /// An [included](Graph::include) graph is one node, and so is an operation that depends on a
+    /// [`Condition`](crate::Condition): [`GraphNode::graphs`] returns the graphs inside.
     ///
     /// # Errors
     /// The driver's.
@@ -53,21 +53,21 @@ impl Graph {
         InnerGraph::whole(self).nodes()
     }
 
-    /// The number of dependencies between nodes: `cuGraphGetEdges`.
+    /// Returns the number of dependencies between nodes: `cuGraphGetEdges`.
     ///
     /// # Errors
-    /// The driver's, `LOSSY_QUERY` among them for dependencies of
+    /// The driver's, among them `LOSSY_QUERY` for dependencies of
     /// [programmatic](crate::Launch::programmatic) launches.
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edge_count(&self) -> Result<usize> {
         InnerGraph::whole(self).edge_count()
     }
 
-    /// The dependencies between nodes, as pairs of indices into [`Graph::nodes`]: the second node
-    /// comes after the first: `cuGraphGetEdges`.
+    /// Returns the dependencies between nodes, as pairs of indices into [`Graph::nodes`]:
+    /// `cuGraphGetEdges`. The second node of a pair comes after the first.
     ///
     /// # Errors
-    /// Those of [`Graph::edge_count`].
+    /// As [`Graph::edge_count`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -83,12 +83,12 @@ impl Graph {
         InnerGraph::whole(self).edges()
     }
 
-    /// Writes a description in the language of Graphviz, with all that the driver knows:
+    /// Writes a description of the graph for Graphviz, with all that the driver knows:
     /// `cuGraphDebugDotPrint`. [`Graph::to_svg`] needs no other program.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a path with a NUL byte, or to which the driver cannot write; the
-    /// driver's.
+    /// [`Error::Invalid`] for a path with a NUL byte, or a path to which the driver cannot write;
+    /// the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -115,7 +115,7 @@ impl Graph {
         })
     }
 
-    /// How many nodes of which kind it has, and what memory it uses.
+    /// Returns the number of nodes of each kind, of dependencies, and of allocations used.
     fn summary(&self) -> Result<String> {
         let nodes = self.nodes()?;
         let mut kinds: Vec<(&str, usize)> = Vec::new();
@@ -136,7 +136,7 @@ impl Graph {
     }
 }
 
-/// A summary: `3 nodes (copy x 2, kernel x 1), 2 dependencies, memory of 3 allocations`.
+/// Writes a summary: `3 nodes (copy x 2, kernel x 1), 2 dependencies, memory of 3 allocations`.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.summary() {
@@ -151,8 +151,8 @@ impl fmt::Display for Graph {
 #[derive(Clone, Copy)]
 pub struct InnerGraph<'g> {
     graph: &'g Graph,
-    // INVARIANT: of a node of the graph, which has all its nodes for as long as it lives. None: the graph
-    // itself.
+    // INVARIANT: a graph inside a node of `graph`, which keeps all its nodes while it lives. None:
+    // `graph` itself.
     raw: Option<Handle<CUgraph>>,
 }
 
@@ -161,7 +161,7 @@ impl<'g> InnerGraph<'g> {
         Self { graph, raw: None }
     }
 
-    /// The number of nodes: `cuGraphGetNodes`.
+    /// Returns the number of nodes: `cuGraphGetNodes`.
     ///
     /// # Errors
     /// The driver's.
@@ -176,8 +176,8 @@ impl<'g> InnerGraph<'g> {
         })
     }
 
-    /// The nodes: `cuGraphGetNodes`. Executables cannot change them: their [ids](GraphNode::id) are of no
-    /// graph.
+    /// Returns the nodes: `cuGraphGetNodes`. Executables cannot change them: their
+    /// [ids](GraphNode::id) belong to no graph.
     ///
     /// # Errors
     /// The driver's.
@@ -186,12 +186,12 @@ impl<'g> InnerGraph<'g> {
         let id = if self.raw.is_some() { NONE } else { self.graph.id };
         let named = self.handles()?.into_iter().map(|raw| NodeId { graph: id, raw });
         self.with_raw(|_graph| {
-            // SAFETY: nodes of this graph, whose lock this thread holds.
+            // SAFETY: nodes of this graph; this thread holds the graph's lock.
             named.map(|node| unsafe { GraphNode::new(self.graph, node) }).collect()
         })
     }
 
-    /// [`InnerGraph::nodes`], of which the driver is asked nothing else.
+    /// Returns the handles of [`InnerGraph::nodes`], without asking the driver anything else.
     pub(super) fn handles(&self) -> Result<Vec<Node>> {
         self.with_raw(|graph| {
             listed(NODES, |list, count| {
@@ -202,10 +202,10 @@ impl<'g> InnerGraph<'g> {
         })
     }
 
-    /// The number of dependencies between nodes: `cuGraphGetEdges`.
+    /// Returns the number of dependencies between nodes: `cuGraphGetEdges`.
     ///
     /// # Errors
-    /// Those of [`Graph::edge_count`].
+    /// As [`Graph::edge_count`].
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edge_count(&self) -> Result<usize> {
         self.with_raw(|graph| {
@@ -217,16 +217,16 @@ impl<'g> InnerGraph<'g> {
         })
     }
 
-    /// The dependencies between nodes, as pairs of indices into [`InnerGraph::nodes`]: the second node
-    /// comes after the first: `cuGraphGetEdges`.
+    /// Returns the dependencies between nodes, as pairs of indices into [`InnerGraph::nodes`]:
+    /// `cuGraphGetEdges`. The second node of a pair comes after the first.
     ///
     /// # Errors
-    /// Those of [`Graph::edge_count`].
+    /// As [`Graph::edge_count`].
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
         let mut count = self.edge_count()?;
         if count == 0 {
-            // The driver refuses lists without room.
+            // The driver refuses empty lists.
             return Ok(Vec::new());
         }
         let index: HashMap<CUgraphNode, usize> =
@@ -236,14 +236,14 @@ impl<'g> InnerGraph<'g> {
         self.with_raw(|graph| {
             let (first, second) = (from.as_mut_ptr(), to.as_mut_ptr());
             // SAFETY: the graph is live, and no other thread uses it; both lists have room for
-            // `count` nodes, one for each dependency: none is added to the graph.
+            // `count` nodes, one for each dependency; no dependency is added in between.
             check(EDGES, unsafe { cu::cuGraphGetEdges(graph, first, second, &mut count) })
         })?;
         let pairs = from.iter().zip(&to).take(count);
         Ok(pairs.filter_map(|(from, to)| Some((*index.get(from)?, *index.get(to)?))).collect())
     }
 
-    /// Makes the driver's calls about it, one thread at a time.
+    /// Makes driver calls about the graph, under its lock.
     fn with_raw<R>(&self, calls: impl FnOnce(CUgraph) -> Result<R>) -> Result<R> {
         self.graph.with_raw(|whole| calls(self.raw.map_or(whole, |inner| inner.0)))
     }
@@ -251,9 +251,9 @@ impl<'g> InnerGraph<'g> {
 
 /// # What is inside
 impl<'g> GraphNode<'g> {
-    /// The graphs that the node runs: the one that was [included](Graph::include)
-    /// (`cuGraphChildGraphNodeGetGraph`), or the bodies of a [`Condition`](crate::Condition), in the
-    /// order of their capture. Empty for nodes of other kinds, and for conditional nodes of
+    /// Returns the graphs that the node runs: the one that was [included](Graph::include)
+    /// (`cuGraphChildGraphNodeGetGraph`), or the bodies of a [`Condition`](crate::Condition), in
+    /// the order of their capture. Empty for nodes of other kinds, and for conditional nodes of
     /// [`Graph::from_raw`], whose bodies the driver does not report.
     ///
     /// # Errors
@@ -276,8 +276,8 @@ impl<'g> GraphNode<'g> {
             CU_GRAPH_NODE_TYPE_GRAPH => vec![graph.with_raw(|_graph| {
                 let op = "cuGraphChildGraphNodeGetGraph";
                 asked(op, Handle(ptr::null_mut()), |child: &mut Handle<CUgraph>| {
-                    // SAFETY: a node of the live graph, of this kind, and no other thread uses the graph;
-                    // the call writes one handle, to an exclusive borrow.
+                    // SAFETY: the node is of this kind and belongs to the live graph, which no
+                    // other thread uses; the call writes one handle, to an exclusive borrow.
                     unsafe { cu::cuGraphChildGraphNodeGetGraph(self.as_raw(), &mut child.0) }
                 })
             })?],

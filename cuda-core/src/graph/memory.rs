@@ -15,11 +15,11 @@ use crate::types::PoolUsage;
 
 /// # Memory of graphs
 impl Device {
-    /// Memory that allocations within graphs use, and that the driver keeps reserved for them:
-    /// `cuDeviceGetGraphMemAttribute`. These are allocations of
-    /// [`Stream::alloc_in_graph`](crate::Stream::alloc_in_graph) and of
-    /// [graphs of other code](crate::Graph::from_raw), not those of
-    /// [`Stream::alloc`](crate::Stream::alloc) in a capture.
+    /// Returns how much memory allocations within graphs use, and how much the driver keeps
+    /// reserved for them: `cuDeviceGetGraphMemAttribute`. These are allocations of
+    /// [`Stream::alloc_in_graph`](crate::Stream::alloc_in_graph) and of [graphs of other
+    /// code](crate::Graph::from_raw), not those of [`Stream::alloc`](crate::Stream::alloc) in a
+    /// capture.
     ///
     /// # Errors
     /// The driver's.
@@ -35,8 +35,8 @@ impl Device {
         let ask = |attribute| -> Result<usize> {
             let bytes = asked("cuDeviceGetGraphMemAttribute", 0u64, |bytes| {
                 let bytes = from_mut(bytes).cast();
-                // SAFETY: a device of the driver's; all attributes are 64-bit numbers, which the call writes
-                // to an exclusive borrow.
+                // SAFETY: the device is the driver's; all attributes are 64-bit numbers, which the
+                // call writes to an exclusive borrow.
                 unsafe { cu::cuDeviceGetGraphMemAttribute(self.as_raw(), attribute, bytes) }
             })?;
             Ok(bytes as usize)
@@ -64,8 +64,8 @@ impl Device {
         let reset = |attribute: CUgraphMem_attribute| {
             let (device, mut zero) = (self.as_raw(), 0u64);
             let zero = (&raw mut zero).cast();
-            // SAFETY: a device of the driver's; both attributes are 64-bit numbers, which the call reads
-            // from a local that outlives it.
+            // SAFETY: the device is the driver's; both attributes are 64-bit numbers, which the
+            // call reads from a local that outlives it.
             let code = unsafe { cu::cuDeviceSetGraphMemAttribute(device, attribute, zero) };
             check("cuDeviceSetGraphMemAttribute", code)
         };
@@ -73,7 +73,7 @@ impl Device {
         reset(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
     }
 
-    /// Gives memory that is reserved for allocations within graphs, and not used, back to the
+    /// Gives memory that is reserved for allocations within graphs but not in use back to the
     /// device: `cuDeviceGraphMemTrim`.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Device {
     #[doc(alias("cuDeviceGraphMemTrim", "cudaDeviceGraphMemTrim"))]
     pub fn trim_graph_memory(self) -> Result<()> {
         driver::ensure()?;
-        // SAFETY: a device of the driver's; memory that is used stays.
+        // SAFETY: the device is the driver's; memory in use stays.
         check("cuDeviceGraphMemTrim", unsafe { cu::cuDeviceGraphMemTrim(self.as_raw()) })
     }
 }

@@ -1,4 +1,4 @@
-//! Graphs: work that is described once and launched many times, by one driver call each.
+//! Graphs: work that is described once and launched many times, each time by one driver call.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMem
 use crate::types::Resource;
 use crate::util::{Locks, debug_by, lock, lock_all};
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod capture;
 
 mod builder;
@@ -51,25 +51,26 @@ pub use node::{GraphNode, NodeId, NodeKind};
 /// Work that is described once, and launched many times.
 ///
 /// [`Graph::capture`] makes one from ordinary code, [`Graph::instantiate`] makes it executable, and
-/// [`GraphExec::launch`] launches it: one driver call, whatever the number of operations, which
-/// then follow each other on the device without the host.
+/// [`GraphExec::launch`] launches it: one driver call for any number of operations, which the
+/// device then runs without the host.
 ///
 /// # What a graph uses
 /// A graph keeps alive what its operations use: device memory, arrays, textures, surfaces, modules,
-/// functions that the host runs. The same buffers may be used between launches: the
-/// library orders each launch after earlier uses of them, and later uses after the launch. A buffer
-/// that is dropped is freed when the graphs that use it are gone. So the input of a graph is a buffer that is
-/// written before a launch, and its result is one that is read after it.
+/// host functions. The same buffers may be used between launches: the library orders each launch
+/// after earlier uses of them, and later uses after the launch. A buffer that is dropped is freed
+/// once all graphs that use it are gone. So a graph takes its input from a buffer that is written
+/// before a launch, and leaves its result in a buffer that is read after it.
 ///
-/// **Memory that the host can see** is lent at each launch:
-/// [`GraphExec::lend`] and [`GraphExec::lend_mut`] take the borrow that shows that no slice of a
+/// **Memory that the host can see** is lent at each launch: [`GraphExec::lend`] and
+/// [`GraphExec::lend_mut`] take a borrow, which proves that no slice of a
 /// [`PinnedBuffer`](crate::PinnedBuffer), of [`Registered`](crate::Registered) memory or of a
-/// [`ManagedBuffer`](crate::managed::ManagedBuffer) is in use while the launch begins; after that, the buffer's
-/// accessors wait for the launch as for any copy. Until the capture has ended, they refuse what conflicts with it.
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer) is in use when the launch begins. After that,
+/// the buffer's accessors wait for the launch as for any copy. Until the capture has ended, they
+/// refuse what conflicts with it.
 ///
-/// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the
-/// same moment, one of them by launching a graph, neither is ordered after the other, and the
-/// memory has values of both.
+/// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at
+/// the same moment, and one of them launches a graph, neither use is ordered after the other, and
+/// the memory may hold values of both.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Graph};
@@ -94,10 +95,10 @@ pub use node::{GraphNode, NodeId, NodeKind};
 /// ```
 #[doc(alias("CudaGraph", "CUgraph", "cudaGraph_t"))]
 pub struct Graph {
-    // Destroyed before what it uses is dropped. The driver's functions for graphs are "not
-    // internally synchronized": one thread at a time.
+    // Destroyed before what the graph uses is dropped. The driver's graph functions are "not
+    // internally synchronized", so one thread at a time calls them.
     raw: SharedGraph,
-    /// No other graph of the process ever has it.
+    /// Unique among all graphs of the process.
     id: u64,
     context: Context,
     uses: KeptUses,
@@ -106,33 +107,35 @@ pub struct Graph {
 }
 
 impl KeptUses {
-    /// Whether operations of NCCL are among them, which wait for those of other ranks.
+    /// Returns whether the graph has operations of NCCL, which wait for those of other ranks.
     fn has_collectives(&self) -> bool {
         self.traits.has(GraphTraits::RANKS)
     }
 
-    /// The graphs of a conditional node, those that are known.
+    /// Returns the known body graphs of a conditional node.
     fn bodies_of(&self, node: Node) -> impl Iterator<Item = Handle<CUgraph>> {
         self.bodies.iter().filter(move |body| body.node == node).map(|body| body.graph)
     }
 
-    /// Enters what launches of an executable will do to the memory, the last of which was at `before`.
+    /// Enters in the memory's ledgers what launches of an executable will do. The last launch was
+    /// at `before`.
     fn enter(&self, before: Option<Mark>) -> Arc<LastLaunch> {
         let last = LastLaunch::at(before);
         self.memory.iter().for_each(|memory| memory.enter(&last));
         last
     }
 
-    /// Whether launches use the memory that has the key, as `touch` says.
+    /// Returns whether launches use the memory with that key, as `touch` says.
     fn covers(&self, key: usize, touch: &Touch<'_>) -> bool {
         let known = self.memory.iter().find(|known| known.key() == key);
         known.is_some_and(|known| known.covers(&touch.range, touch.access))
     }
 
-    /// Refuses the call `op` if a communicator that the graph uses was aborted, or if access between devices that
-    /// it needs was revoked. `made`: when the executable was instantiated that `op` launches or updates; [`None`]
-    /// where `op` instantiates one. Access is not revoked while the result lives; a communicator may be aborted
-    /// after this, which has the effect of an abort after the call.
+    /// Refuses the call `op` if a communicator that the graph uses was aborted, or if access
+    /// between devices that it needs was revoked. `made` is when the executable that `op` launches
+    /// or updates was instantiated; [`None`] if `op` instantiates one. Access is not revoked while
+    /// the result lives. A communicator may still be aborted, which has the effect of an abort
+    /// after the call.
     #[inline]
     fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Vec<Crossing>> {
         if !self.traits.has(GraphTraits::MAY_BE_REFUSED) {
@@ -142,20 +145,21 @@ impl KeptUses {
         owners.chain(self.copies.iter().map(|copies| copies.admit(op, made))).collect()
     }
 
-    /// Keeps other threads from enqueuing operations of the ranks that a launch has operations of.
+    /// For graphs with operations of NCCL, keeps other threads from enqueuing operations of the
+    /// same ranks.
     #[inline]
     fn take_turn(&self) -> Option<Locks<'_>> {
         let owners = self.owners.0.iter();
         self.has_collectives().then(|| lock_all(owners.filter_map(|owner| owner.turn())))
     }
 
-    /// Whether launches must be lent some of the memory.
+    /// Returns whether launches must be lent some of the memory.
     fn is_lent(&self) -> bool {
         self.memory.iter().any(UsedMemory::must_be_lent)
     }
 }
 
-/// The driver's graph, shared with the executables made of it, which refer to its nodes.
+/// The driver's graph, shared with the executables made from it, which refer to its nodes.
 type SharedGraph = Arc<Mutex<Owned<RawGraph>>>;
 
 /// The driver's graph.
@@ -169,7 +173,8 @@ impl Release for RawGraph {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        // SAFETY: the graph is live and not used after this; executables made of it are their own.
+        // SAFETY: the graph is live and not used after this; executables made from it do not depend
+        // on it.
         released("cuGraphDestroy", unsafe { cu::cuGraphDestroy(self.0.0) })
     }
 }
@@ -193,19 +198,19 @@ impl Graph {
         Self { raw, id, context, uses, executables: Arc::default() }
     }
 
-    /// Makes the driver's calls about the graph, one thread at a time.
+    /// Makes driver calls about the graph, under its lock.
     fn with_raw<R>(&self, calls: impl FnOnce(CUgraph) -> Result<R>) -> Result<R> {
         driver::ensure()?;
         let raw = lock(&self.raw);
         calls(raw.live()?.0.0)
     }
 
-    /// Destroys the graph; if it has executables, together with the last of them: `cuGraphDestroy`.
-    /// Dropping it reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook)
-    /// instead.
+    /// Destroys the graph, or, if it has executables, leaves that to the last of them:
+    /// `cuGraphDestroy`. A drop does the same, and reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// The driver's, with the graph, which is [given up](crate::Error::GivenUp).
+    /// The driver's; the returned graph is [given up](crate::Error::GivenUp).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -14,7 +14,7 @@ use crate::util::{compare_by, debug_by};
 /// The kind of a node, by CUDA's own name: `sys::CU_GRAPH_NODE_TYPE_KERNEL`.
 pub type NodeKind = CUgraphNodeType;
 
-/// Names a node of a graph; from [`GraphBuilder::add`](crate::GraphBuilder::add) or
+/// Identifies a node of a graph; from [`GraphBuilder::add`](crate::GraphBuilder::add) or
 /// [`GraphNode::id`].
 ///
 /// ```no_run
@@ -30,13 +30,14 @@ pub type NodeKind = CUgraphNodeType;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId {
     pub(super) graph: u64,
-    // INVARIANT: a node of that graph; if no graph has that number, a node of a graph inside another.
+    // INVARIANT: a node of the graph with the id `graph`; if no graph has that id, a node of a
+    // graph inside another.
     pub(super) raw: Node,
 }
 
-/// A node of a [`Graph`]: an operation; from [`Graph::nodes`].
+/// A node of a [`Graph`], that is, an operation; from [`Graph::nodes`].
 ///
-/// `Display` shows what it does: `scale <<<4, 256>>>`, `copy of 4096 bytes`.
+/// `Display` shows what the node does: `scale <<<4, 256>>>`, `copy of 4096 bytes`.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -51,23 +52,24 @@ pub struct NodeId {
 #[derive(Clone, Copy)]
 pub struct GraphNode<'g> {
     graph: &'g Graph,
-    // INVARIANT: of the graph or one inside it, which has all its nodes for as long as it lives.
+    // INVARIANT: a node of the graph or of one inside it; a graph keeps all its nodes while it
+    // lives.
     id: NodeId,
     kind: NodeKind,
 }
 
 impl<'g> GraphNode<'g> {
     /// # Safety
-    /// A node of that graph or of one inside it; the caller holds the graph's lock.
+    /// `id` names a node of that graph or of one inside it; the caller holds the graph's lock.
     pub(super) unsafe fn new(graph: &'g Graph, id: NodeId) -> Result<Self> {
         let mut kind = cuda_sys::CU_GRAPH_NODE_TYPE_EMPTY;
-        // SAFETY: a node of the live graph, by the caller's promise; the call writes one number, to
+        // SAFETY: by the caller's promise a node of the live graph; the call writes one number, to
         // a local that outlives it.
         check("cuGraphNodeGetType", unsafe { cu::cuGraphNodeGetType(id.raw.0, &mut kind) })?;
         Ok(Self { graph, id, kind })
     }
 
-    /// What kind of operation it is: `cuGraphNodeGetType`, which [`Graph::nodes`] has called.
+    /// The kind of operation, which [`Graph::nodes`] has queried: `cuGraphNodeGetType`.
     #[doc(alias("cuGraphNodeGetType", "cudaGraphNodeGetType"))]
     pub fn kind(&self) -> NodeKind {
         self.kind
@@ -87,8 +89,8 @@ impl<'g> GraphNode<'g> {
         self.graph
     }
 
-    /// The name of its kernel: `cuFuncGetName`, from CUDA 12.3 on. [`None`] for another kind of node,
-    /// and if the driver does not know it.
+    /// Returns the name of the node's kernel: `cuFuncGetName`, from CUDA 12.3 on. [`None`] for
+    /// another kind of node, and if the driver does not know the name.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -103,7 +105,7 @@ impl<'g> GraphNode<'g> {
         is_kernel.then(|| self.name_of(self.kernel().ok()?.func).ok())?
     }
 
-    /// What it does, as `Display` shows it.
+    /// Describes what the node does, as `Display` shows it.
     fn describe(&self) -> Result<String> {
         Ok(match self.kind {
             cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
@@ -128,7 +130,7 @@ impl<'g> GraphNode<'g> {
         })
     }
 
-    /// What the driver knows of a kernel node.
+    /// Returns the driver's parameters of a kernel node.
     fn kernel(&self) -> Result<CUDA_KERNEL_NODE_PARAMS> {
         self.graph.with_raw(|_graph| {
             asked("cuGraphKernelNodeGetParams", CUDA_KERNEL_NODE_PARAMS::default(), |to| {
@@ -139,15 +141,16 @@ impl<'g> GraphNode<'g> {
         })
     }
 
-    /// The name of the kernel that a node of the graph has.
+    /// Returns the name of the kernel of a node of the graph.
     fn name_of(&self, function: CUfunction) -> Result<String> {
-        // SAFETY: a function of a kernel node, whose module stays loaded while the graph exists: the graph keeps it,
-        // or the caller of `StreamWork::enqueue`, `note_use` or `Graph::from_raw` has promised it.
+        // SAFETY: the function of a kernel node, whose module stays loaded while the graph exists:
+        // the graph keeps it, or the caller of `StreamWork::enqueue`, `note_use` or
+        // `Graph::from_raw` promised it.
         unsafe { function::name_of(self.graph.context(), function) }
     }
 }
 
-/// What nodes of a kind are called.
+/// Returns the name of a kind of node.
 pub(super) fn kind_name(kind: NodeKind) -> &'static str {
     match kind {
         cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => "kernel",

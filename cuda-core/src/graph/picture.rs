@@ -11,16 +11,16 @@ use crate::timeline::recording::NodeUses;
 const NODE: (usize, usize) = (230, 26);
 const GAP: (usize, usize) = (50, 12);
 const MARGIN: usize = 16;
-/// Height of the way of an edge through a column.
+/// Height of an edge's lane through a column.
 const WAY: usize = 6;
-/// Columns that an edge crosses beside their nodes. A longer edge is behind the nodes, so that the picture
-/// of a long graph does not grow with the square of its length.
+/// The most columns that an edge crosses in lanes beside their nodes. A longer edge is drawn behind
+/// the nodes, so that the picture of a long graph does not grow with the square of its length.
 const MOST_WAYS: usize = 32;
 /// Height of a line of the legend.
 const LINE: usize = 20;
-/// Characters of a text that fit into a node, if most are not wider than half their height.
+/// The most characters of a text in a node: they fit if most are not wider than half their height.
 const CHARACTERS: usize = 32;
-/// Colours of the streams, in turn, and of nodes of which no stream is known.
+/// Colours of the streams, in turn, and of nodes whose stream is unknown.
 const COLOURS: [&str; 8] =
     ["#dbe8fb", "#fbe3c8", "#d5f0d8", "#f6d5e5", "#e6def7", "#f7f1bf", "#cdeff0", "#e3e0d8"];
 const UNKNOWN: &str = "#f5f5f5";
@@ -30,16 +30,16 @@ type CapturedOn = ((u32, u32), u32);
 
 /// # A picture
 impl Graph {
-    /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
-    /// what they do, in the colours of the streams that they were captured on. A legend numbers these
-    /// streams from 0 on, in their order, and names their devices; a node of [another](Graph::include)
-    /// graph has the colour of the stream that it was included on.
-    /// [Graphs inside nodes](GraphNode::graphs) are drawn below, by numbers that stand in their nodes.
-    /// Texts that are too long for a node, such as long names of kernels, end in "…"; the whole text is
-    /// the node's title, which viewers show under the pointer.
+    /// Draws the graph as SVG. The nodes are in columns, each to the right of those that it depends
+    /// on. They show what they do, in the colours of the streams that they were captured on. A
+    /// legend numbers these streams from 0 on, in their order, and names their devices. A node of
+    /// [another](Graph::include) graph has the colour of the stream that it was included on.
+    /// [Graphs inside nodes](GraphNode::graphs) are drawn below, under numbers that stand in their
+    /// nodes. Texts that are too long for a node, such as long kernel names, end in "…"; the whole
+    /// text is the node's title, which viewers show under the pointer.
     ///
     /// # Errors
-    /// Those of [`Graph::nodes`] and [`Graph::edges`].
+    /// As [`Graph::nodes`] and [`Graph::edges`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -75,15 +75,15 @@ impl Graph {
 
 /// A graph in a picture: the whole one, or one inside a node.
 struct Part {
-    /// Above it, where there is one.
+    /// The text above the graph; empty for the whole graph.
     caption: String,
     labels: Vec<String>,
     edges: Vec<(usize, usize)>,
     on: Vec<Option<CapturedOn>>,
 }
 
-/// Gives a node of which no stream is known, as those before the last one of an operation are, the
-/// stream of one after it.
+/// Gives a node without a known stream the stream of a node after it: only the last node of an
+/// operation has a known stream.
 fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
     let mut moved = true;
     while std::mem::take(&mut moved) {
@@ -96,7 +96,7 @@ fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
     }
 }
 
-/// All streams, in their order.
+/// Returns all streams, in order.
 fn streams(parts: &[Part]) -> Vec<CapturedOn> {
     let mut streams: Vec<_> = parts.iter().flat_map(|part| &part.on).flatten().copied().collect();
     streams.sort_unstable();
@@ -180,7 +180,7 @@ fn text(svg: &mut String, x: usize, y: usize, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(text));
 }
 
-/// As much of a text as fits into a node.
+/// Returns as much of a text as fits into a node.
 fn clipped(text: &str) -> String {
     match text.char_indices().nth(CHARACTERS) {
         Some(_) => text.chars().take(CHARACTERS - 1).chain(['…']).collect(),
@@ -192,21 +192,21 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Where all is drawn.
+/// The positions of everything drawn.
 struct Layout {
     /// The left end of each node, at half its height.
     nodes: Vec<(usize, usize)>,
-    /// The nodes of each edge, and between them its ways through the columns that it crosses.
+    /// For each edge its two nodes, and between them its lanes through the columns that it crosses.
     edges: Vec<Vec<(usize, usize)>>,
     columns: usize,
-    /// The first line below all of them.
+    /// The first line below everything.
     below: usize,
 }
 
 impl Layout {
-    /// Below the line `above`.
+    /// Lays out a graph below the line `above`.
     fn new(nodes: usize, edges: &[(usize, usize)], above: usize) -> Self {
-        // The nodes, then the ways of the edges.
+        // The columns of the nodes, then of the edges' lanes.
         let mut column_of = columns(nodes, edges);
         let columns = column_of.iter().max().map_or(0, |last| last + 1);
         let mut before = vec![Vec::new(); nodes];
@@ -227,7 +227,7 @@ impl Layout {
         let mut places = vec![(0, 0); column_of.len()];
         let mut below = above;
         for (column, mut items) in in_columns.into_iter().enumerate() {
-            // Beside what they come after, on average, so that few edges cross.
+            // At the average height of what they come after, so that few edges cross.
             items.sort_unstable_by_key(|&item: &usize| {
                 let heights = before[item].iter().map(|&left: &usize| places[left].1);
                 (heights.sum::<usize>() / before[item].len().max(1), item)
@@ -247,10 +247,10 @@ impl Layout {
     }
 }
 
-/// The column of each node: one more than the last of those that it depends on.
+/// Returns the column of each node: one more than the last column of the nodes it depends on.
 fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut columns = vec![0; nodes];
-    // As many rounds as the longest path has nodes, at most; a graph has no cycles.
+    // At most as many rounds as the longest path has nodes; a graph has no cycles.
     for _ in 0..nodes {
         let mut moved = false;
         for &(from, to) in edges {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn nodes_have_the_colours_of_their_streams() {
         let on = |device, stream| Some(((0, stream), device));
-        // The second is the first node of the third's operation.
+        // The second node is the first node of the third one's operation.
         let edges = [(0, 1), (1, 2)];
         let mut streams = [on(7, 1), None, on(3, 0), None];
         spread(&mut streams, &edges);

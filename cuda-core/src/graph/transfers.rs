@@ -1,4 +1,4 @@
-//! Executable graphs whose copies and fills are changed.
+//! Changing the copies and fills of executable graphs.
 
 use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, symbol as cu};
 
@@ -20,25 +20,27 @@ const SAME: &str = "the rows of a node stay as many and as long as they were whe
 
 /// # Changing copies and fills
 impl GraphExec {
-    /// Replaces both ends of a copy without rows, in launches from now on, by memory of the same kinds,
-    /// of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending are not affected. The
-    /// graph's dependencies stay: an operation that uses the new memory is ordered with the copy only if
-    /// it was before. New memory of the host must be [lent](Self::lend) to each launch, in place of memory
-    /// that no operation uses any more. A copy between devices stays one between the same two.
+    /// Replaces both ends of a copy without rows, in launches from now on, by memory of the same
+    /// kinds, of any length: `cuGraphExecMemcpyNodeSetParams`. Pending launches are not affected.
+    /// The graph's dependencies stay: an operation that uses the new memory is ordered with the
+    /// copy only if it was before. New host memory must be [lent](Self::lend) to each launch, in
+    /// place of memory that no operation uses any more. A copy between devices must stay between
+    /// the same two.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
-    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
-    /// than this was [instantiated](crate::Graph::instantiate) from; [`Error::WrongDevice`] and
-    /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
-    /// operation was captured on; the driver's: the executable is unchanged, unless the error may be one of
-    /// earlier work; it then keeps what either form of the operation uses.
+    /// [`Error::Invalid`] for ends of different lengths, without bytes, or in memory that a graph
+    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for a node of
+    /// another graph than this was [instantiated](crate::Graph::instantiate) from;
+    /// [`Error::WrongDevice`] and [`Error::WrongContext`] for memory of another device or context
+    /// than that of the stream that the operation was captured on; the driver's. The executable is
+    /// then unchanged, unless earlier work may have caused the error: it then keeps what both forms
+    /// of the operation use.
     ///
     /// For a copy between devices, also [`Error::Invalid`]
     /// * if access between them was revoked since the graph was instantiated;
     /// * for memory of the driver's pools, managed and virtual memory;
-    /// * unless all copies of the graph from the source's context to other devices are to the destination's
-    ///   context, and of memory that is not refused here.
+    /// * unless all copies of the graph from the source's context to other devices go to the
+    ///   destination's context, and copy memory that is not refused here.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -78,7 +80,7 @@ impl GraphExec {
         let side = |place| {
             let mut side = CopySide::linear(place, bytes, 0);
             if apart {
-                // As such copies are captured.
+                // Such copies are captured with this kind.
                 side.kind = cuda_sys::CU_MEMORYTYPE_UNIFIED;
             }
             side
@@ -87,20 +89,20 @@ impl GraphExec {
         let copy = side(source.place()).to::<u8>(side(to.place()), row);
         let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, move || {
-            // Ends with the call: what is let go of later may run code of the program.
+            // Dropped with the call: code of the program may run later, when memory is let go of.
             let _crossing = crossing;
             // SAFETY: as in `set_fill_pitched`; both ends have as many bytes, and are kept.
             unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
         })
     }
 
-    /// Replaces the memory and the value of a fill without rows
-    /// ([`set_fill_pitched`](Self::set_fill_pitched) is for those), in launches from now on, as
-    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
+    /// Replaces the memory and the value of a fill without rows, in launches from now on, as
+    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`. For a fill
+    /// of rows use [`set_fill_pitched`](Self::set_fill_pitched).
     ///
     /// # Errors
-    /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,
-    /// unless it repeats a pattern of up to four.
+    /// As [`set_copy`](Self::set_copy); also [`Error::Invalid`] for a value of more than four
+    /// bytes, unless it repeats a pattern of up to four.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -133,12 +135,12 @@ impl GraphExec {
         })
     }
 
-    /// [`set_fill`](Self::set_fill) for a fill of rows, as many and as long as before:
+    /// Works as [`set_fill`](Self::set_fill), for a fill of rows, as many and as long as before:
     /// `cuGraphExecMemsetNodeSetParams`.
     ///
     /// # Errors
-    /// Those of [`set_fill`](Self::set_fill); [`Error::Invalid`] for rows of another number or length
-    /// than the node's, and for slices with gaps between them, which take several fills.
+    /// As [`set_fill`](Self::set_fill); also [`Error::Invalid`] for rows of another number or
+    /// length than the node's, and for slices with gaps between them, which take several fills.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -179,17 +181,18 @@ impl GraphExec {
         Error::unless(same, FILL, SAME)?;
         let (touches, context) = ([destination.write()], self.home(node).as_raw());
         self.set(FILL, node.raw, &touches, None, || {
-            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
-            // node is of the graph that it was made of, which it keeps and whose lock this thread
-            // holds; the memory has these rows, by the invariant of the view, and is kept.
+            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
+            // the node belongs to the graph that it was made from, which it keeps and whose lock
+            // this thread holds; the memory has these rows, by the invariant of the view, and is
+            // kept.
             unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
         })
     }
 }
 
 impl GraphExec {
-    /// The context that the operation was captured in, which is known of its last node; the others of an
-    /// operation come before that one.
+    /// Returns the context that the operation was captured in. Only the operation's last node has a
+    /// known context; its other nodes come before that one.
     pub(super) fn home(&self, node: NodeId) -> &Context {
         let mut node = node.raw;
         loop {
@@ -204,8 +207,8 @@ impl GraphExec {
         }
     }
 
-    /// Refuses memory of another device or context than the operation's: it "must be allocated from the
-    /// same contexts as the original" (`cuGraphExecMemcpyNodeSetParams`).
+    /// Refuses memory of another device or context than the operation's: memory "must be allocated
+    /// from the same contexts as the original" (`cuGraphExecMemcpyNodeSetParams`).
     pub(super) fn require_home<T: Pod, M: Memory>(
         &self,
         op: &'static str,
@@ -219,8 +222,8 @@ impl GraphExec {
         if at_home { Ok(()) } else { Err(WrongContext { op, what }.into()) }
     }
 
-    /// Refuses a copy between devices that the executable was not made for. Access is not revoked while the
-    /// result lives.
+    /// Refuses a copy between devices that the executable was not made for. Access is not revoked
+    /// while the result lives.
     fn require_copied<T: Pod, A: Memory, B: Memory>(
         &self,
         source: &Slice<'_, T, A>,
@@ -235,17 +238,19 @@ impl GraphExec {
     }
 }
 
-/// What a node copied when it was captured; an error for another kind. The caller holds the lock of
-/// its graph.
+/// Returns what a node copied when it was captured; an error for another kind of node. The caller
+/// holds the graph's lock.
 pub(super) fn copied(node: Node) -> Result<CUDA_MEMCPY3D> {
-    // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
+    // SAFETY: the node belongs to a live graph; the call writes one structure, to an exclusive
+    // borrow.
     let call = |to: &mut _| unsafe { cu::cuGraphMemcpyNodeGetParams(node.0, to) };
     asked("cuGraphMemcpyNodeGetParams", CUDA_MEMCPY3D::default(), call)
 }
 
-/// What a node filled when it was captured, as [`copied`].
+/// Returns what a node filled when it was captured, as [`copied`].
 pub(super) fn filled(node: Node) -> Result<CUDA_MEMSET_NODE_PARAMS> {
-    // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
+    // SAFETY: the node belongs to a live graph; the call writes one structure, to an exclusive
+    // borrow.
     let call = |to: &mut _| unsafe { cu::cuGraphMemsetNodeGetParams(node.0, to) };
     asked("cuGraphMemsetNodeGetParams", CUDA_MEMSET_NODE_PARAMS::default(), call)
 }

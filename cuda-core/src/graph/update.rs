@@ -1,4 +1,4 @@
-//! Executable graphs that are changed.
+//! Changing executable graphs.
 
 use std::mem;
 use std::sync::Arc;
@@ -22,23 +22,24 @@ use crate::util::lock;
 const OP: &str = "cuGraphExecUpdate";
 
 /// # Changing it
-/// The executable drops its reference to the former memory of a changed operation when the pending launches are
-/// done, unless another operation uses it; the functions, textures and closures that the graph was made with stay
-/// as long as the executable. Uses that are not known for each operation last until [`update`](Self::update):
-/// those of other libraries' work, of child graphs, of bodies of a [`Condition`](crate::Condition), of
-/// access to other devices' memory, of an operation of several nodes, such as a fill with values of
-/// eight bytes, and of the operations of the last update's graph. If an executable uses more than 32
-/// ranges of an allocation, the bytes between those that it reads, and between those that it writes,
-/// count as used from then on: for the order of launches, and for what must be lent.
+/// The executable drops its reference to the former memory of a changed operation when the pending
+/// launches have completed, unless another operation uses that memory. The functions, textures and
+/// closures that the graph was made with stay as long as the executable. Uses that are not known
+/// for each operation last until [`update`](Self::update): those of other libraries' work, of child
+/// graphs, of bodies of a [`Condition`](crate::Condition), of access to other devices' memory, of
+/// an operation of several nodes, such as a fill with values of eight bytes, and of the operations
+/// of the last update's graph. If an executable uses more than 32 ranges of an allocation, the
+/// bytes between those that it reads, and between those that it writes, also count as used from
+/// then on, for the order of launches and for what must be lent.
 impl GraphExec {
-    /// Makes this the executable of another graph of the same shape: the same kinds of operations,
-    /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
-    /// pending are not affected; memory that only the former graph used is kept until they have completed:
-    /// `cuGraphExecUpdate_v2`, from CUDA 12.0 on.
+    /// Makes this the executable of another graph of the same shape, with the same kinds of
+    /// operations and the same dependencies: `cuGraphExecUpdate_v2`, from CUDA 12.0 on. Much faster
+    /// than instantiating that graph. Pending launches are not affected: memory that only the
+    /// former graph used is kept until they have completed.
     ///
     /// # Errors
-    /// [`Error::GraphUpdate`], with the reason and the node, if the graphs differ in more than what operations
-    /// act on: this executable is then unchanged, and can be launched.
+    /// [`Error::GraphUpdate`], with the reason and the node, if the graphs differ in more than what
+    /// their operations act on. This executable is then unchanged, and can be launched.
     ///
     /// [`Error::Invalid`] if the other graph
     /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;
@@ -48,7 +49,7 @@ impl GraphExec {
     ///   from that context, or has one to a third context or between other kinds of memory (of contexts, of
     ///   pools).
     ///
-    /// For what the graph needs, those of [`Graph::instantiate`]. The driver's.
+    /// The errors of [`Graph::instantiate`] about what the graph needs. The driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -81,11 +82,11 @@ impl GraphExec {
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
-            // so is the graph, by its lock. The call writes one structure, to a local that outlives
-            // it.
+            // the same holds for the graph, by its lock. The call writes one structure, to a local
+            // that outlives it.
             Ok(unsafe { cu::cuGraphExecUpdate_v2(exec, graph, &mut info) })
         })?;
-        // What is let go below may run code of the program, which may revoke access.
+        // What is dropped below may run code of the program, which may revoke access.
         drop(held);
         if code == cuda_sys::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
             return Err(differs(graph, &info));
@@ -111,26 +112,27 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the driver,
-    /// function by those of `launch`, for later launches of the graph. `launch` itself does not run, and
-    /// pending launches of the graph are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
-    /// Attributes of the launch, such as a cluster, do not count. Memory of the host is lent as after
-    /// [`set_copy`](Self::set_copy).
+    /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the
+    /// driver, function by those of `launch`, for later launches of the graph:
+    /// `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on. `launch` itself does not run, and
+    /// pending launches of the graph are not affected. Attributes of `launch`, such as a cluster,
+    /// are ignored. Host memory is lent as after [`set_copy`](Self::set_copy).
     ///
-    /// The node is found by its place among [`Graph::nodes`], by
-    /// [`GraphNode::kernel_name`](crate::GraphNode::kernel_name), or was returned by
-    /// [`GraphBuilder::add`](crate::GraphBuilder::add).
+    /// Find the node by its place among [`Graph::nodes`] or by
+    /// [`GraphNode::kernel_name`](crate::GraphNode::kernel_name), or keep the one that
+    /// [`GraphBuilder::add`](crate::GraphBuilder::add) returned.
     ///
     /// # Errors
-    /// Those of [`Launch::launch`] that are found before the driver is called; [`Error::Invalid`] for a launch
-    /// of no elements, for a node that is no kernel or of another graph than this was
-    /// [instantiated](Graph::instantiate) from, and for a [`Condition`](crate::Condition) of another graph than
-    /// that and the one of the last update; the driver's: the executable is unchanged, unless the error may be
-    /// one of earlier work; it then keeps what either form of the operation uses.
+    /// The errors of [`Launch::launch`] that are found before the driver is called;
+    /// [`Error::Invalid`] for a launch of no elements, for a node that is not a kernel or that
+    /// belongs to another graph than this was [instantiated](Graph::instantiate) from, and for a
+    /// [`Condition`](crate::Condition) of another graph than that one and the last update's; the
+    /// driver's. The executable is then unchanged, unless earlier work may have caused the error:
+    /// it then keeps what both forms of the operation use.
     ///
     /// # Safety
-    /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies order the
-    /// kernel with the operations that the new arguments conflict with.
+    /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies
+    /// order the kernel with the operations that the new arguments conflict with.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -163,17 +165,17 @@ impl GraphExec {
             // An H200 with driver 580 crashes in this call if no context is current.
             let _entered = function.context().enter_unless_current()?;
             self.set(op, node.raw, touches, Some(function), || {
-                // SAFETY: a context is current; the executable is live and only this thread uses it,
-                // by the exclusive borrow; the node is of the graph that it was made of, which it
-                // keeps and whose lock this thread holds; the description and the arguments live
-                // during the call, which copies them.
+                // SAFETY: a context is current; the executable is live and only this thread uses
+                // it, by the exclusive borrow; the node belongs to the graph that it was made from,
+                // which it keeps and whose lock this thread holds; the description and the
+                // arguments live during the call, which copies them.
                 unsafe { cu::cuGraphExecKernelNodeSetParams_v2(exec, node.raw.0, kernel) }
             })
         })
     }
 
-    /// Changes what a node does by `call`. What it uses from then on is kept before the driver knows
-    /// of it.
+    /// Changes what a node does, by `call`. Keeps what the node uses from then on before the driver
+    /// learns of it.
     pub(super) fn set(
         &mut self,
         op: &'static str,
@@ -186,7 +188,7 @@ impl GraphExec {
             let _turn = lock(&self.graph);
             return Ok(attempt(op, call()).map_err(|failed| explained(op, node, failed))?);
         }
-        // What the call drops may report to a hook, which may use the graph.
+        // What the call drops may report to a hook, and the hook may use the graph.
         let quiet = DeferForeignCode::begin();
         let mut shared = touches.iter().filter_map(|touch| touch.ledger.get().shared());
         let why = "memory that a graph allocates does not replace what an operation uses";
@@ -205,9 +207,9 @@ impl GraphExec {
         let code = function.cloned().into_iter().collect();
         let mut now = ChangedNode { keys, code, left_out: Vec::new() };
         match set {
-            // First, so that memory that stays in use is entered for what it is used for now.
+            // Done first, so that memory that stays in use is entered for its new use.
             Ok(()) => self.let_go(before),
-            // The node may do either.
+            // The node may do either, so the former uses stay.
             Err(_) => now.extend(before),
         }
         self.changed.insert(node.0.addr(), now);
@@ -227,7 +229,7 @@ impl GraphExec {
         set.map_err(Error::from)
     }
 
-    /// Whether the node was changed to what uses the same.
+    /// Returns whether the node was changed to the same uses before.
     fn is_set(&self, node: Node, touches: &[Touch<'_>], function: Option<&Function>) -> bool {
         let Some(known) = self.changed.get(node.0.addr()) else {
             return false;
@@ -242,9 +244,9 @@ impl GraphExec {
             && known.code.iter().map(Function::as_raw).eq(function.map(Function::as_raw))
     }
 
-    /// What the node has used so far. Nothing if that is unknown, or if the operation may have other
-    /// nodes, which go on using it: those come before its last one, and are not known by themselves.
-    /// The caller holds the graph's lock.
+    /// Returns what the node has used so far; nothing if that is unknown, or if the operation may
+    /// have other nodes that continue to use it: those come before its last node, and are not known
+    /// by themselves. The caller holds the graph's lock.
     fn used_before(&self, node: Node) -> ChangedNode {
         if let Some(changed) = self.changed.get(node.0.addr()) {
             return changed.clone();
@@ -260,8 +262,8 @@ impl GraphExec {
         }
     }
 
-    /// Ends these uses of a node, and returns them. Launches from now on are not ordered with those of memory
-    /// that no other node uses.
+    /// Ends these uses of a node, and returns them. If no other node uses the memory, launches from
+    /// now on are not ordered with its other uses.
     fn end_uses(&mut self, keys: &[usize]) -> Vec<UsedMemory> {
         let memory = &mut self.uses.memory;
         let end = |key: &usize| {
@@ -277,8 +279,8 @@ impl GraphExec {
         keys.iter().filter_map(end).collect()
     }
 
-    /// Notes that launches from now on leave out a node, which uses this. The memory is kept, since they may
-    /// run the node again.
+    /// Notes that launches from now on leave out a node with these `uses`. The memory is kept, since
+    /// later launches may run the node again.
     fn leave_out(&mut self, node: Node, uses: ChangedNode) {
         if uses.keys.is_empty() || !uses.left_out.is_empty() {
             return;
@@ -300,7 +302,7 @@ impl GraphExec {
         !left_out.is_empty()
     }
 
-    /// Lets go of what a node does not use any more, once the launches that are pending have completed.
+    /// Lets go of what a node no longer uses, once the pending launches have completed.
     fn let_go(&mut self, before: ChangedNode) {
         self.end_uses(&before.keys);
         if !before.code.is_empty() {
@@ -310,16 +312,17 @@ impl GraphExec {
     }
 
     /// Sets whether launches from now on run a node: a kernel, a copy or a fill. A node that is
-    /// left out acts as an empty one: `cuGraphNodeSetEnabled`.
+    /// left out acts as an empty node: `cuGraphNodeSetEnabled`.
     ///
-    /// Launches that leave a node out are not ordered with other uses of its memory, and need not be
-    /// [lent](Self::lend) it. The executable keeps the memory, since it may run the node again; to let go of it,
-    /// change the node, as by [`set_copy`](Self::set_copy).
+    /// Launches that leave a node out are not ordered with other uses of its memory, and need not
+    /// be [lent](Self::lend) it. The executable keeps the memory, since it may run the node again.
+    /// To let go of the memory, change the node, as by [`set_copy`](Self::set_copy).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was
-    /// [instantiated](Graph::instantiate) from, and to leave out a node of a graph with operations of
-    /// [NCCL](crate::nccl): other ranks would wait for it for ever; the driver's.
+    /// [instantiated](Graph::instantiate) from, and for leaving out a node of a graph with
+    /// operations of [NCCL](crate::nccl), since other ranks would wait for it forever; the
+    /// driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -342,7 +345,8 @@ impl GraphExec {
         }
         let turn = lock(&self.graph);
         // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
-        // node is of the graph that it was made of, which it keeps and whose lock this thread holds.
+        // node belongs to the graph that it was made from, which it keeps and whose lock this
+        // thread holds.
         check(op, unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) })?;
         if !enabled {
             let uses = self.used_before(node.raw);
@@ -352,8 +356,8 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Whether launches run a node, a kernel, a copy or a fill: `cuGraphNodeGetEnabled`. They do until
-    /// [`set_enabled`](Self::set_enabled) leaves it out.
+    /// Returns whether launches run a node, a kernel, a copy or a fill: `cuGraphNodeGetEnabled`.
+    /// They do until [`set_enabled`](Self::set_enabled) leaves it out.
     ///
     /// # Errors
     /// As [`set_enabled`](Self::set_enabled).
@@ -361,16 +365,16 @@ impl GraphExec {
     pub fn is_enabled(&self, node: NodeId) -> Result<bool> {
         let exec = self.node(node)?;
         let _turn = lock(&self.graph);
-        // SAFETY: the executable is live, and not changed meanwhile: that takes an exclusive borrow. The
-        // node is of the graph that it was made of, which it keeps and whose lock this thread holds. The
-        // call writes one number, to an exclusive borrow.
+        // SAFETY: the executable is live, and not changed during the call: that takes an exclusive
+        // borrow. The node belongs to the graph that it was made from, which it keeps and whose
+        // lock this thread holds. The call writes one number, to an exclusive borrow.
         let enabled = asked("cuGraphNodeGetEnabled", 0, |enabled| unsafe {
             cu::cuGraphNodeGetEnabled(exec, node.raw.0, enabled)
         })?;
         Ok(enabled != 0)
     }
 
-    /// The driver's handle, for a call about that node.
+    /// Returns the driver's handle, for a call about that node.
     pub(super) fn node(&self, node: NodeId) -> Result<CUgraphExec> {
         let why = match node.graph {
             super::look::NONE => {
@@ -384,7 +388,7 @@ impl GraphExec {
     }
 }
 
-/// Says which node of the graph the driver found to differ from the executable's.
+/// Names the node of the graph that the driver found to differ from the executable's.
 #[cold]
 fn differs(graph: &Graph, info: &CUgraphExecUpdateResultInfo) -> Error {
     let nodes = graph.nodes().unwrap_or_default();
@@ -394,8 +398,8 @@ fn differs(graph: &Graph, info: &CUgraphExecUpdateResultInfo) -> Error {
     Error::from(GraphUpdate { why: info.result, node, dependency, operation })
 }
 
-/// Says why the driver refused the parameters, if the node is of another kind than they are for, or has rows.
-/// The caller holds the graph's lock.
+/// Explains why the driver refused the parameters, if they are for another kind of node, or the
+/// node has rows. The caller holds the graph's lock.
 #[cold]
 fn explained(op: &'static str, node: Node, failed: Failed) -> Failed {
     let Failed::Refused(error) = failed else {
@@ -407,7 +411,8 @@ fn explained(op: &'static str, node: Node, failed: Failed) -> Failed {
         _ => (cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL, "set_kernel"),
     };
     let kind = asked("cuGraphNodeGetType", own, |kind| {
-        // SAFETY: a node of a live graph; the call writes one number, to an exclusive borrow.
+        // SAFETY: the node belongs to a live graph; the call writes one number, to an exclusive
+        // borrow.
         unsafe { cu::cuGraphNodeGetType(node.0, kind) }
     });
     let has_rows = || match op {
@@ -431,14 +436,14 @@ fn explained(op: &'static str, node: Node, failed: Failed) -> Failed {
     })
 }
 
-/// What a node uses that was changed, or left out.
+/// What a changed or left-out node uses.
 #[derive(Clone, Default)]
 pub(super) struct ChangedNode {
     /// The [keys](UsedMemory::key) of the memory, one for each use.
     keys: Vec<usize>,
     /// The functions of a kernel.
     pub(super) code: Vec<Function>,
-    /// The uses of a node that is left out, which are not among those of the executable.
+    /// The uses of a node that is left out; the executable's uses do not include them.
     left_out: Vec<UsedMemory>,
 }
 

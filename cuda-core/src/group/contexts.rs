@@ -11,17 +11,18 @@ use crate::util::lock;
 
 /// # Several devices
 impl Device {
-    /// The primary contexts of several devices, in their order. Those not retained yet are retained
-    /// at the same time, each on a thread of its own: `cuDevicePrimaryCtxRetain`, which takes a
-    /// tenth of a second or more, and which the driver serialises only in part.
+    /// Returns the primary contexts of several devices, in the order of the devices. Those not
+    /// retained yet are retained at the same time, each on a thread of its own:
+    /// `cuDevicePrimaryCtxRetain`, which takes a tenth of a second or more, and which the driver
+    /// serialises only in part.
     ///
-    /// As with [`Device::context`] the contexts are kept for the life of the process, and the
-    /// thread's current context stays unchanged.
+    /// As with [`Device::context`], the contexts are kept for the life of the process, and the
+    /// thread's current context does not change.
     ///
     /// # Errors
-    /// Those of [`Device::context`], as [`Error::OnDevice`](crate::Error::OnDevice). Every device
-    /// is tried; of several errors the first device's is returned, and contexts that were retained
-    /// stay so.
+    /// As [`Device::context`], in [`Error::OnDevice`](crate::Error::OnDevice). Every device is
+    /// tried. Of several errors the first device's is returned, and contexts that were retained
+    /// stay retained.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -32,7 +33,7 @@ impl Device {
     /// ```
     #[doc(alias("cuDevicePrimaryCtxRetain"))]
     pub fn contexts(devices: impl IntoIterator<Item = Device>) -> Result<Vec<Context>> {
-        // Called on this thread: the new threads cannot tell that this one may be the driver's
+        // Checked on this thread: the new threads cannot tell that this one may be the driver's
         // callback thread.
         driver::ensure()?;
         let devices: Vec<Device> = devices.into_iter().collect();
@@ -52,8 +53,8 @@ impl Device {
                 }
             }
         };
-        // The threads share the work, so the others do the part of one that cannot be started. They
-        // are new: no context is current on them.
+        // The threads share the work, so if one cannot be started, the others do its part. No
+        // context is current on the new threads.
         thread::scope(|scope| {
             let start = |_| {
                 let thread = thread::Builder::new().name("cuda-core group".to_owned());

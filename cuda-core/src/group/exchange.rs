@@ -14,24 +14,24 @@ use crate::types::Pod;
 /// copying them.
 const LEAST: usize = 2 << 20;
 
-/// The most pieces of a broadcast. The last member begins when the first piece has reached it.
+/// The most pieces of a broadcast. The last member begins to receive when the first piece arrives.
 const MOST: usize = 32;
 
 /// # Between the devices
 impl DeviceGroup {
-    /// Copies the elements of the member `root` to all others, whose buffers have the same length,
-    /// asynchronously: `cuMemcpyPeerAsync`.
+    /// Copies the elements of the member `root` to all other members, whose buffers have the same
+    /// length, asynchronously: `cuMemcpyPeerAsync`.
     ///
-    /// Large ones go from member to member in pieces, so that each member sends one piece while it
-    /// receives the next, and the whole takes a tenth (two H200s) to a fifth (four) longer than one copy;
-    /// small ones spread like a tree. Copies leave the multiprocessors to kernels, need no communicator, and
-    /// on two H200s are a tenth faster than NCCL's broadcast, which is
+    /// Large buffers go from member to member in pieces, so that each member sends one piece while
+    /// it receives the next. The whole takes a tenth (two H200s) to a fifth (four) longer than one
+    /// copy. Small buffers spread as in a tree. Copies leave the multiprocessors to kernels, need
+    /// no communicator, and on two H200s are a tenth faster than NCCL's broadcast, which is
     /// [`OnStreams::broadcast_in_place`](crate::nccl::OnStreams::broadcast_in_place).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a root that is no member, and unless there is one buffer for each member,
-    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`], before any driver call.
+    /// Before any driver call: [`Error::Invalid`] for a root that is not a member, and unless there
+    /// is one buffer for each member, [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::OnDevice`].
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -80,7 +80,7 @@ impl DeviceGroup {
                 let (source, destination) = two(&mut buffers, from, to);
                 let source = source.as_view().slice(piece.clone())?;
                 let destination = destination.slice_mut(piece.clone())?;
-                // Waits for the piece to reach the sender: for an event that is recorded now on the
+                // Waits for the piece to reach the sender, by an event that is recorded now on the
                 // lane that brought it, before anything else is enqueued there.
                 let copied = self.lanes[from].copy(source, destination);
                 copied.map_err(|error| error.on(self.streams[from].device()))?;
@@ -89,13 +89,14 @@ impl DeviceGroup {
         Ok(())
     }
 
-    /// Copies each member's elements to the member that is `by` ranks further, the last ones' to
-    /// the first, asynchronously and all at the same time: `cuMemcpyPeerAsync`. With 1 it is one
-    /// step of a ring.
+    /// Copies each member's elements to the member that is `by` ranks further, counted in a circle,
+    /// asynchronously and all at the same time: `cuMemcpyPeerAsync`. With 1 it is one step of a
+    /// ring.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is one for each member, [`Error::WrongDevice`], and
-    /// [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver call.
+    /// [`Error::Invalid`] unless there is one source and one destination for each member,
+    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the
+    /// receiver, before any driver call.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -128,15 +129,15 @@ impl DeviceGroup {
         run(copies.collect::<Result<_>>()?, Stream::copy)
     }
 
-    /// Cuts each member's elements into as many equal parts as there are members, and copies part
-    /// *j* of member *i* to part *i* of member *j*, asynchronously and all at the same time:
-    /// `cuMemcpyPeerAsync`. What MPI calls `MPI_Alltoall`; [`DeviceGroup::exchange`] takes parts of
+    /// Cuts each member's elements into as many equal parts as there are members, and copies part *j*
+    /// of member *i* to part *i* of member *j*, asynchronously and all at the same time:
+    /// `cuMemcpyPeerAsync`. MPI calls this `MPI_Alltoall`; [`DeviceGroup::exchange`] takes parts of
     /// any length.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is one for each member and for elements that cannot be
-    /// divided equally, [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`] of the receiver, before any driver call.
+    /// [`Error::Invalid`] unless there is one source and one destination for each member, and for
+    /// elements that cannot be divided equally, [`Error::WrongDevice`], and
+    /// [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -172,11 +173,12 @@ impl DeviceGroup {
 
     /// Copies what member *i* has for member *j*, `sources[i][j]`, to `destinations[j][i]`, for all
     /// members, asynchronously and all at the same time: `cuMemcpyPeerAsync`. Parts may differ in
-    /// length, and be empty. What MPI calls `MPI_Alltoallv`.
+    /// length, and be empty. MPI calls this `MPI_Alltoallv`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is one for each member, [`Error::WrongDevice`], and
-    /// [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver call.
+    /// [`Error::Invalid`] unless each list has one entry for each member, [`Error::WrongDevice`],
+    /// and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver
+    /// call.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, DeviceGroup};
@@ -214,7 +216,8 @@ impl DeviceGroup {
         self.cross(op, sources, destinations)
     }
 
-    /// Both have as many rows as there are members, and as many views in each, on the row's device.
+    /// Runs the copies. Both lists have as many rows as there are members, and as many views in
+    /// each, on the row's device.
     fn cross<T: Pod>(
         &self,
         op: &'static str,
@@ -233,20 +236,20 @@ impl DeviceGroup {
                 copies.push((step, to, copy));
             }
         }
-        // In each step every member sends to one and receives from one.
+        // In each step every member sends to one member and receives from one.
         copies.sort_unstable_by_key(|(step, to, _)| (*step, *to));
         run(copies.into_iter().map(|(.., copy)| copy).collect(), Stream::copy)
     }
 }
 
-/// The copies (from, to), in order, by which rank 0 reaches all others: each member sends to the
-/// next.
+/// Returns the copies (from, to), in order, by which rank 0 reaches all others: each member sends
+/// to the next.
 fn chain(count: usize) -> Vec<(usize, usize)> {
     (1..count).map(|to| (to - 1, to)).collect()
 }
 
-/// The copies (from, to), in order, by which rank 0 reaches all others: in each step every member
-/// that has the elements sends them to one that has not.
+/// Returns the copies (from, to), in order, by which rank 0 reaches all others: in each step every
+/// member that has the elements sends them to one that lacks them.
 fn tree(count: usize) -> Vec<(usize, usize)> {
     let mut hops = Vec::with_capacity(count);
     let mut have = 1;
@@ -257,7 +260,7 @@ fn tree(count: usize) -> Vec<(usize, usize)> {
     hops
 }
 
-/// `len` elements in `count` ranges whose lengths differ by at most one.
+/// Divides `len` elements into `count` ranges whose lengths differ by at most one.
 pub(super) fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
     let bound = move |index: usize| {
         let more = index.min(len % count);
@@ -266,7 +269,7 @@ pub(super) fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usi
     (0..count).map(move |index| bound(index)..bound(index + 1))
 }
 
-/// Two different elements of `all`.
+/// Returns two different elements of `all`.
 fn two<T>(all: &mut [T], one: usize, other: usize) -> (&mut T, &mut T) {
     if one < other {
         let (low, high) = all.split_at_mut(other);

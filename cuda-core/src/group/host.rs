@@ -1,5 +1,5 @@
-//! Copies between host memory and all devices, and between all devices and the parts of one
-//! buffer. Borrowed slices go through the staging chunks of borrowed copies.
+//! Copies between host memory and all devices, and between all devices and the parts of one buffer.
+//! Borrowed slices go through the staging chunks of borrowed copies.
 
 use crate::copy::borrowed::large::{self, DeviceEnd, Split};
 use crate::copy::borrowed::staging::options::is_more_than;
@@ -12,17 +12,17 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceM
 use crate::stream::Stream;
 use crate::types::{Pod, bytes_of, bytes_of_mut};
 
-/// Bytes up to which each stream stages its own copy: faster than a new chunk of which little is
-/// used.
+/// Bytes up to which each stream stages its own copy: that is faster than a mostly unused new
+/// chunk.
 const SMALL: usize = 64 << 10;
 
 /// # From and to the host
 impl DeviceGroup {
-    /// Copies host memory to every device, to all at the same time: `cuMemcpyHtoDAsync_v2` on each
+    /// Copies host memory to every device, at the same time: `cuMemcpyHtoDAsync_v2` on each
     /// member's stream.
     ///
     /// Pinned memory is copied asynchronously. A borrowed slice is staged in pinned memory, and may
-    /// be changed when the method returns. It is read once, however many devices there are: each
+    /// be changed when the method returns. The slice is read once, for any number of devices: each
     /// pinned chunk is uploaded to all of them before it is filled again, and several threads fill
     /// the chunks of a large slice.
     ///
@@ -61,8 +61,8 @@ impl DeviceGroup {
     }
 
     /// Copies the first elements of `source` to the first device, the next ones to the second, and
-    /// so on, all at the same time. Each device gets as many as its destination holds; together
-    /// they hold as many as `source`. A destination may be empty.
+    /// so on, all at the same time. Each device gets as many elements as its destination holds;
+    /// together the destinations hold as many as `source`. A destination may be empty.
     ///
     /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged
     /// in pinned memory, and may be changed when the method returns.
@@ -94,7 +94,8 @@ impl DeviceGroup {
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
         match source {
-            // On streams of the receivers: on one of the sender's, the copies would run one after another.
+            // On the receivers' streams: on the sender's one stream, the copies would run one after
+            // another.
             Whole::Device(source) => {
                 run(transfers(&self.lanes, parts(source, lens)?, destinations), Stream::copy)
             }
@@ -108,8 +109,8 @@ impl DeviceGroup {
     }
 
     /// Copies each device's elements to their place in `destination`, in the order of the devices:
-    /// the reverse of [`DeviceGroup::scatter`]. A borrowed slice is filled when the method returns;
-    /// other copies are asynchronous.
+    /// the reverse of [`DeviceGroup::scatter`]. A borrowed slice has been filled when the method
+    /// returns; other copies are asynchronous.
     ///
     /// # Errors
     /// As [`DeviceGroup::scatter`]. After the driver fails, the destination may be written in part.
@@ -151,8 +152,8 @@ impl DeviceGroup {
 }
 
 impl DeviceGroup {
-    /// [`DeviceGroup::upload_all`] or [`DeviceGroup::scatter`] of a borrowed slice, as long as each
-    /// destination, or as all together.
+    /// Does [`DeviceGroup::upload_all`] or [`DeviceGroup::scatter`] of a borrowed slice, which is
+    /// as long as each destination, or as all together.
     fn upload_borrowed<T: Pod>(
         &self,
         source: &[T],
@@ -177,7 +178,7 @@ impl DeviceGroup {
         })
     }
 
-    /// Each member's stream, and its memory as bytes.
+    /// Returns each member's stream, with its memory as bytes.
     fn ends<V, B>(
         &self,
         views: Vec<V>,
@@ -191,7 +192,7 @@ impl DeviceGroup {
     }
 }
 
-/// One copy for each member, on its stream.
+/// Returns one copy for each member, on its stream.
 fn transfers<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
     streams: &'s [Stream],
     sources: Vec<Slice<'a, T, A>>,

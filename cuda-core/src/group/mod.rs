@@ -23,9 +23,9 @@ use crate::types::Pod;
 use exchange::ranges;
 pub use whole::{Whole, WholeMut};
 
-/// GPUs that work together: one stream of each, in an order that gives each member its *rank*.
+/// GPUs that work together: one stream on each, in an order that gives each member its *rank*.
 ///
-/// Use `group.streams()[rank]` for work on one device; operations on all of them at once are here:
+/// Use `group.streams()[rank]` for work on one device. Operations on all devices at once are here:
 ///
 /// | from | to | |
 /// |---|---|---|
@@ -39,20 +39,21 @@ pub use whole::{Whole, WholeMut};
 /// | each device | each device a part of the sum | [`reduce_scatter`](Self::reduce_scatter), by NCCL |
 /// | each device a part | every device all | [`all_gather`](Self::all_gather), by NCCL |
 ///
-/// Buffers are given one for each member, in the order of the ranks: a `&mut Vec` of them, or an
-/// iterator of views. Copies are ordered by the buffers, like all others, with the work of any
-/// stream that used them before or uses them next. None blocks the calling thread, except copies to
-/// a borrowed slice, and those from one as [`Stream::upload`] describes. Copies between devices run on streams of the group's own, one for what each
-/// member sends, concurrently with the work of the members' streams; so a device sends and receives
-/// at the same time.
+/// Pass one buffer for each member, in the order of the ranks: a `&mut Vec` of them, or an iterator
+/// of views. Copies are ordered by the buffers, like all others, with the work of any stream that
+/// used them before or uses them next. None blocks the calling thread, except copies to a borrowed
+/// slice, and copies from one as [`Stream::upload`] describes. Copies between devices run on
+/// streams of the group, one for everything that a member sends, concurrently with the work of the
+/// members' streams. So a device sends and receives at the same time.
 ///
-/// All of it works with one device as well. A device may be a member several times: each membership
-/// has its own streams. Several threads may use a group at the same time.
+/// A group of one device works, too. A device may be a member several times: each membership has
+/// its own streams. Several threads may use a group at the same time.
 ///
 /// # Errors
 /// Lengths, the number of buffers and their devices are checked before any driver call. An error
 /// that concerns one device is [`Error::OnDevice`]. After the driver fails, some of the copies have
-/// been enqueued and others have not; every buffer knows which, as after any other copy.
+/// been enqueued and others have not; every buffer knows which of them use it, as after
+/// any other copy.
 ///
 /// ```no_run
 /// use cuda_core::DeviceGroup;
@@ -73,20 +74,20 @@ pub use whole::{Whole, WholeMut};
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// One stream per member, for all copies that it sends; the member's own stream, if that is captured. Measured
-    /// on H200s: several per member, so that it sends to several others at once, are no faster, and copying on
-    /// the receiver's stream is slower.
+    /// One stream per member, for all copies that it sends; the member's own stream, if that is
+    /// captured. Measured on H200s: several streams per member, to send to several others at once,
+    /// are no faster, and copying on the receiver's stream is slower.
     lanes: Box<[Stream]>,
-    /// The communicator of the members, once it was used.
+    /// The communicator of the members, made at its first use.
     ranks: Mutex<Option<Arc<Ranks>>>,
 }
 
 /// # The group
 impl DeviceGroup {
-    /// All devices, in the order of their ordinals.
+    /// Makes a group of all devices, in the order of their ordinals.
     ///
     /// # Errors
-    /// Those of [`DeviceGroup::new`].
+    /// As [`DeviceGroup::new`].
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -99,11 +100,11 @@ impl DeviceGroup {
         Self::new(Device::all()?)
     }
 
-    /// These devices, with a new non-blocking stream on each. Their contexts are retained at the
-    /// same time: [`Device::contexts`].
+    /// Makes a group of these devices, with a new non-blocking stream on each. Their contexts are
+    /// retained at the same time: [`Device::contexts`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no device at all; those of [`Device::contexts`]; the driver's.
+    /// [`Error::Invalid`] for no device; the errors of [`Device::contexts`]; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -118,13 +119,13 @@ impl DeviceGroup {
         Self::from_streams(streams?)
     }
 
-    /// A group of these streams, which need not be in primary contexts and may be used outside the
-    /// group, too. What a group of streams of [`Graph::capture`](crate::Graph::capture) does is captured.
-    /// Its reductions make a communicator for each such group: to capture reductions, make [`Ranks`] once, and use
-    /// their operations.
+    /// Makes a group of these streams, which need not be in primary contexts and may also be used
+    /// outside the group. If they are streams of [`Graph::capture`](crate::Graph::capture), the
+    /// group's operations are captured. Reductions make a communicator for each such group: to
+    /// capture reductions, make [`Ranks`] once, and use their operations.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no stream at all; [`Error::NotCapturable`] if some of them are captured and
+    /// [`Error::Invalid`] for no stream; [`Error::NotCapturable`] if some of them are captured and
     /// others not, or in another capture; the driver's.
     ///
     /// ```no_run
@@ -145,7 +146,7 @@ impl DeviceGroup {
             return Err(Error::NotCapturable { op: FROM_STREAMS });
         }
         let lane = |stream: &Stream| match first.recording() {
-            // Another stream is no part of the capture.
+            // A different stream would not be part of the capture.
             Some(_) => Ok(stream.clone()),
             None => create_stream(stream.context()),
         };
@@ -199,10 +200,10 @@ impl DeviceGroup {
         self.streams.iter().map(Stream::context)
     }
 
-    /// A buffer of `len` elements of unspecified value on each device: [`Stream::alloc`].
+    /// Allocates a buffer of `len` elements of unspecified value on each device: [`Stream::alloc`].
     ///
     /// # Errors
-    /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    /// As [`Stream::alloc`], in [`Error::OnDevice`].
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -215,10 +216,10 @@ impl DeviceGroup {
         self.each(|stream| stream.alloc(len))
     }
 
-    /// A buffer of `len` zeroed elements on each device: [`Stream::alloc_zeroed`].
+    /// Allocates a buffer of `len` zeroed elements on each device: [`Stream::alloc_zeroed`].
     ///
     /// # Errors
-    /// Those of [`Stream::alloc_zeroed`], as [`Error::OnDevice`].
+    /// As [`Stream::alloc_zeroed`], in [`Error::OnDevice`].
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -231,11 +232,12 @@ impl DeviceGroup {
         self.each(|stream| stream.alloc_zeroed(len))
     }
 
-    /// A buffer on each device that together hold `len` elements, as evenly as possible: the first
-    /// ones have one element more. For [`scatter`](Self::scatter) and [`gather`](Self::gather).
+    /// Allocates a buffer on each device. Together they hold `len` elements, as evenly as possible:
+    /// the first ones have one element more. For [`scatter`](Self::scatter) and
+    /// [`gather`](Self::gather).
     ///
     /// # Errors
-    /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    /// As [`Stream::alloc`], in [`Error::OnDevice`].
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -248,12 +250,12 @@ impl DeviceGroup {
         self.each(|stream| stream.alloc(shares.next().map_or(0, |share| share.len())))
     }
 
-    /// Blocks the thread until everything on the members' streams, and all copies between devices
-    /// that this group was asked for, have completed: `cuStreamSynchronize` for each.
+    /// Blocks the thread until all work on the members' streams, and all copies between devices by
+    /// this group, have completed: `cuStreamSynchronize` for each stream.
     ///
     /// # Errors
-    /// The driver's first, as [`Error::OnDevice`], after waiting for all streams; errors of earlier
-    /// asynchronous work are among them.
+    /// The driver's first error, as [`Error::OnDevice`], after waiting for all streams; this
+    /// includes errors of earlier asynchronous work.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;

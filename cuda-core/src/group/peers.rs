@@ -8,16 +8,16 @@ use crate::group::DeviceGroup;
 /// # Access
 impl DeviceGroup {
     /// Gives every device of the group access to every other's memory, if the hardware allows it:
-    /// [`Context::enable_peer_access`] both ways, `cuMemPoolSetAccess` included, without which
-    /// copies between devices run at a tenth of the speed. Calling it again does nothing. Returns the pairs whose
-    /// first device the hardware gives no access to the second's memory: copies between them go through the
-    /// host. A device is no peer of itself.
+    /// [`Context::enable_peer_access`] both ways. This includes `cuMemPoolSetAccess`, without which
+    /// copies between devices run at a tenth of the speed. Calling it again does nothing. Returns
+    /// the pairs whose first device cannot access the second's memory, for lack of hardware
+    /// support: copies between them go through the host. A device is no peer of itself.
     ///
     /// The access outlives the group: [`DeviceGroup::disable_all_peers`] revokes it.
     ///
     /// # Errors
     /// The driver's, as [`Error::OnDevice`](crate::Error::OnDevice) of the device that was to be
-    /// given access. Pairs that were connected before stay so.
+    /// given access. Pairs that were connected before stay connected.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -53,11 +53,12 @@ impl DeviceGroup {
     }
 
     /// Revokes all access between the group's devices, whatever call gave it:
-    /// [`Context::disable_peer_access`] of each pair, which waits for the work of both, also where there was no access.
+    /// [`Context::disable_peer_access`] of each pair, which waits for the work of both, even if
+    /// there was no access.
     ///
     /// # Errors
-    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`](crate::Error::OnDevice):
-    /// the first, after trying all pairs.
+    /// The first error of [`Context::disable_peer_access`], as
+    /// [`Error::OnDevice`](crate::Error::OnDevice), after trying all pairs.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -78,7 +79,7 @@ impl DeviceGroup {
         self.pairs().into_iter().map(disable).fold(Ok(()), Result::and)
     }
 
-    /// All ordered pairs of contexts on two devices.
+    /// Returns all ordered pairs of contexts on different devices.
     fn pairs(&self) -> Vec<(&Context, &Context)> {
         let mut contexts: Vec<&Context> = Vec::new();
         for context in self.contexts() {

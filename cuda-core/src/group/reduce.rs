@@ -13,14 +13,15 @@ use crate::util::lock;
 
 /// # Reductions
 ///
-/// By [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps. So they need its library,
-/// primary contexts, and each device at most once; [`Error::Nccl`](crate::Error::Nccl) says that the library is
-/// absent or has failed. They run on the members' streams, and calls [block](crate::nccl::CommunicatorOptions::blocking).
+/// Uses [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps. So
+/// reductions need NCCL's library, primary contexts, and each device at most once;
+/// [`Error::Nccl`](crate::Error::Nccl) says that the library is absent or has failed. They run on
+/// the members' streams, and calls [block](crate::nccl::CommunicatorOptions::blocking).
 impl DeviceGroup {
-    /// Combines the elements of all members: each destination gets the result: `ncclAllReduce`.
+    /// Combines the elements of all members, and gives each member the result: `ncclAllReduce`.
     ///
     /// # Errors
-    /// As [`OnStreams`]; those of [`Ranks::init_all`] at the first use.
+    /// As [`OnStreams`]; at the first use also as [`Ranks::init_all`].
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -44,7 +45,7 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_reduce(sources, destinations, reduction))
     }
 
-    /// [`all_reduce`](Self::all_reduce) of each buffer into itself: `ncclAllReduce`.
+    /// Runs [`all_reduce`](Self::all_reduce) of each buffer into itself: `ncclAllReduce`.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
@@ -68,8 +69,9 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_reduce_in_place(buffers, reduction))
     }
 
-    /// Combines the elements of all members, and gives each member a part of the result, in their order: a
-    /// source holds as many elements for each member as a destination: `ncclReduceScatter`.
+    /// Combines the elements of all members, and gives each member a part of the result, in their
+    /// order: `ncclReduceScatter`. A source holds as many elements for each member as a
+    /// destination.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
@@ -96,8 +98,8 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.reduce_scatter(sources, destinations, reduction))
     }
 
-    /// Copies the elements of each member to all, one member's after the other's: a destination holds as many
-    /// elements for each member as a source: `ncclAllGather`.
+    /// Copies the elements of each member to all members, in the order of the members:
+    /// `ncclAllGather`. A destination holds as many elements for each member as a source.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
@@ -120,12 +122,13 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_gather(sources, destinations))
     }
 
-    /// Calls `f` with the group's communicator, whose rank `i` is the member `i`, on the members' streams: for
-    /// [operations](OnStreams) that the group has no function for. The communicator is made if there is none, and
-    /// anew after an operation that NCCL has failed, which aborts it.
+    /// Calls `f` with the group's communicator, whose rank `i` is the member `i`, on the members'
+    /// streams, for [operations](OnStreams) that the group has no function for. Makes the
+    /// communicator if there is none, and anew after NCCL has failed an operation, which aborts the
+    /// communicator.
     ///
     /// # Errors
-    /// Those of `f`, and of [`Ranks::init_all`] at the first use.
+    /// Errors of `f`; at the first use also those of [`Ranks::init_all`].
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -140,7 +143,7 @@ impl DeviceGroup {
     #[doc(alias("ncclReduce"))]
     pub fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
         driver::ensure()?;
-        // What joining drops may report to a hook, which may use the group.
+        // What joining drops may report to a hook, and the hook may use the group.
         let quiet = DeferForeignCode::begin();
         let ranks = {
             let mut kept = lock(&self.ranks);

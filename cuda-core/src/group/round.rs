@@ -1,4 +1,4 @@
-//! Copies that are enqueued one after the other and run at the same time.
+//! Copies that are enqueued one after another and run at the same time.
 
 use crate::error::Result;
 use crate::memory::{Memory, Slice, SliceMut};
@@ -8,25 +8,26 @@ use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::{Flavor, Mark};
 use crate::types::Pod;
 
-/// What copies on several streams have to wait for.
+/// The waits that must come before copies on several streams.
 ///
-/// An event that orders two streams is recorded when one of them has to wait, after everything
-/// that was enqueued on the other by then. If each copy waited just before it is enqueued, it would
-/// wait for the copies of its neighbours enqueued before it, too, and a ring of copies would run
-/// one after the other. So all events are recorded before the first copy is enqueued.
+/// An event that orders two streams is recorded when one of them has to wait, and covers everything
+/// enqueued on the other by then. If each copy waited just before it is enqueued, it would also
+/// wait for its neighbours' copies enqueued before it, and a ring of copies would run one after
+/// another. So all events are recorded before the first copy is enqueued.
 pub(super) struct Round<'a> {
     waits: Vec<(&'a Stream, Fences)>,
 }
 
 impl<'a> Round<'a> {
-    /// No copies so far.
+    /// Begins a round without copies.
     pub(super) fn new() -> Result<Self> {
-        // Before the locks of ledgers; and events are recorded without a bound stream.
+        // Checked before the locks of ledgers, and because events are recorded without a bound
+        // stream.
         driver::ensure()?;
         Ok(Self { waits: Vec::new() })
     }
 
-    /// Notes that a copy on `stream` will access this. No driver call.
+    /// Notes that a copy on `stream` will access this. Makes no driver call.
     pub(super) fn will_touch(&mut self, stream: &'a Stream, touch: Touch<'_>) {
         let timeline = stream.core().timeline();
         // A capture orders its operations itself.
@@ -56,11 +57,11 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Records an event after the point, unless there is one.
+/// Records an event after the point, unless the point is already covered.
 fn cover(mark: &Mark) -> Result<()> {
     let timeline = &mark.timeline;
     let covered = timeline.has_completed(mark.seq) || timeline.recorded(mark.seq).is_some();
-    // A per-thread default stream records by itself, and only its own thread can record on it.
+    // A per-thread default stream records by itself: only its own thread can record on it.
     if covered || timeline.flavor() == Flavor::PerThread {
         return Ok(());
     }
@@ -68,7 +69,7 @@ fn cover(mark: &Mark) -> Result<()> {
     recorded.map_err(|error| error.on(timeline.context().device()))
 }
 
-/// One of several copies, none of which reads or writes what another writes.
+/// One of several copies; none reads or writes what another writes.
 pub(super) struct Transfer<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
     pub(super) stream: &'s Stream,
     pub(super) source: Slice<'a, T, A>,

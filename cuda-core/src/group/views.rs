@@ -7,7 +7,7 @@ use crate::memory::{Memory, Slice, SliceMut, same_len};
 use crate::types::Pod;
 
 impl DeviceGroup {
-    /// One view for each member, on its device.
+    /// Returns one view for each member, on its device.
     pub(super) fn views<V>(
         &self,
         op: &'static str,
@@ -35,15 +35,15 @@ impl DeviceGroup {
     }
 }
 
-/// The number of elements in all of them together.
+/// Returns the number of elements in all of them together.
 ///
-/// For elements without a size, the sum may overflow.
+/// The sum may overflow for zero-sized elements.
 pub(super) fn total<T>(lens: impl IntoIterator<Item = usize>) -> Result<usize> {
     let sum = lens.into_iter().try_fold(0, usize::checked_add);
     sum.ok_or(Error::SizeOverflow { len: usize::MAX, element_size: size_of::<T>() })
 }
 
-/// Consecutive parts of the view, of these lengths.
+/// Cuts a view into consecutive parts of these lengths.
 pub(super) fn parts<'a, T: Pod, M: Memory>(
     view: Slice<'a, T, M>,
     lens: impl IntoIterator<Item = usize>,
@@ -57,7 +57,7 @@ pub(super) fn parts<'a, T: Pod, M: Memory>(
     lens.into_iter().map(part).collect()
 }
 
-/// [`parts`] for an exclusive view.
+/// Works as [`parts`], for an exclusive view.
 pub(super) fn parts_mut<'b, T: Pod, M: Memory>(
     view: SliceMut<'b, T, M>,
     lens: impl IntoIterator<Item = usize>,

@@ -9,8 +9,8 @@ use crate::memory::{
 };
 use crate::types::Pod;
 
-/// What [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) distributes: memory of the host, in
-/// every form that [`HostSlice`] lists, or of any device.
+/// What [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) distributes: host memory, in every
+/// form that [`HostSlice`] lists, or memory of any device.
 ///
 /// ```no_run
 /// use cuda_core::{DeviceBuffer, DeviceGroup, IntoView, Result, Whole};
@@ -31,19 +31,19 @@ use crate::types::Pod;
 /// ```
 #[derive(Debug)]
 pub enum Whole<'a, T: Pod> {
-    /// Memory of a device.
+    /// Device memory.
     Device(DeviceSlice<'a, T>),
-    /// Memory of the host.
+    /// Host memory.
     Host(HostSlice<'a, T>),
 }
 
-/// Where [`DeviceGroup::gather`](crate::DeviceGroup::gather) collects: memory of the host, in every
-/// form that [`HostSliceMut`] lists, or of any device.
+/// Where [`DeviceGroup::gather`](crate::DeviceGroup::gather) collects: host memory, in every form
+/// that [`HostSliceMut`] lists, or memory of any device.
 #[derive(Debug)]
 pub enum WholeMut<'a, T: Pod> {
-    /// Memory of a device.
+    /// Device memory.
     Device(DeviceSliceMut<'a, T>),
-    /// Memory of the host.
+    /// Host memory.
     Host(HostSliceMut<'a, T>),
 }
 

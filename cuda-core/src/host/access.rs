@@ -1,4 +1,4 @@
-//! The host's access to pinned memory, once the devices are done with it.
+//! The host's access to pinned memory, after the devices' work on it.
 
 use crate::error::{Error, Result};
 use crate::host::{PinnedSlice, PinnedSliceMut};
@@ -7,26 +7,27 @@ use crate::timeline::ledger::{Access, Fences};
 use crate::types::Pod;
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {
-    /// The host's address of the first element.
+    /// Returns the host address of the first element.
     pub(crate) fn as_ptr(&self) -> *mut T {
         // SAFETY: `start` is within the allocation, by the view's invariant.
         let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
         first.cast()
     }
 
-    /// [`PinnedBuffer::as_slice`](crate::PinnedBuffer::as_slice) for a view: waits for the copies that write it.
+    /// [`PinnedBuffer::as_slice`](crate::PinnedBuffer::as_slice) for a view: waits for the copies that
+    /// write it.
     ///
     /// # Errors
     /// As [`PinnedBuffer::as_slice`](crate::PinnedBuffer::as_slice).
     pub fn as_slice(&self) -> Result<&'a [T]> {
         self.fences("as_slice", Access::Read)?.wait_host()?;
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; not written meanwhile: the device's copies were waited for, and new
-        // ones and the host need exclusive access, which the borrow `'a` rules out.
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as pinned
+        // memory always is. It is not written while the slice lives: the device's copies were waited
+        // for, and new copies and the host need exclusive access, which the borrow `'a` rules out.
         Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
     }
 
-    /// The elements, or [`None`] while copies that write them are pending.
+    /// Returns the elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
     /// Those of [`as_slice`](Self::as_slice).
@@ -37,7 +38,8 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.as_slice().map(Some)
     }
 
-    /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
+    /// Returns what the access has to wait for. In a host function, which cannot wait, pending work is
+    /// an error.
     fn fences(&self, op: &'static str, access: Access) -> Result<Fences> {
         let can_wait = driver::ensure_or_in_callback()?;
         self.storage().ensure()?;
@@ -47,7 +49,8 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// [`PinnedBuffer::as_mut_slice`](crate::PinnedBuffer::as_mut_slice) for a view: waits for all copies that use it.
+    /// [`PinnedBuffer::as_mut_slice`](crate::PinnedBuffer::as_mut_slice) for a view: waits for all
+    /// copies that use it.
     ///
     /// # Errors
     /// As [`PinnedBuffer::as_mut_slice`](crate::PinnedBuffer::as_mut_slice).
@@ -55,7 +58,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.reborrow().into_mut_slice()
     }
 
-    /// [`as_mut_slice`](Self::as_mut_slice) for as long as the buffer is borrowed.
+    /// [`as_mut_slice`](Self::as_mut_slice) with the lifetime of the view.
     ///
     /// # Errors
     /// As [`as_mut_slice`](Self::as_mut_slice).
@@ -75,9 +78,9 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         let view = self.into_view();
         view.fences("as_mut_slice", Access::Write)?.wait_host()?;
         view.ledger().prune(&view.range());
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; nothing else accesses it: the device's copies were waited for, and the
-        // view is exclusive for `'a`.
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as pinned
+        // memory always is. Nothing else accesses it: the device's copies were waited for, and the view
+        // is exclusive for `'a`.
         Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
     }
 }

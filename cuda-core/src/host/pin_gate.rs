@@ -1,17 +1,17 @@
-//! Keeps `cuMemHostUnregister` from running under an owned copy of the same page.
+//! Keeps `cuMemHostUnregister` from running during an owned copy of the same page.
 //!
-//! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that
-//! the copy does not know of: that of another owner of the same elements, or of neighbouring memory
-//! on the same page. The device runs such a copy asynchronously, and the registration must not end
-//! under it.
+//! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that the
+//! copy does not know of: that of another owner of the same elements, or of neighbouring memory on the
+//! same page. The device runs such a copy asynchronously, and the registration must not end before the
+//! copy.
 //!
-//! An unregistration waits for the copies that it finds. So that copies that begin meanwhile do not
-//! make it wait forever, each of them is delayed for the duration that the unregistration
-//! [imposes](Waiting), which doubles when it was not enough: as soon as it is longer than the
-//! copies take, none is left. It is a delay and not a lock, since a thread may have to enqueue
-//! another copy before the awaited one can end: the awaited copy may come after a signal that the
-//! thread has yet to set. For the same reason, a copy does not wait for the unregistration itself,
-//! which may wait for all work of a device: its bytes go through a [chunk](crate::copy::borrowed).
+//! An unregistration waits for the copies in progress. New copies must not make it wait forever, so
+//! each of them is delayed for the duration that the unregistration [imposes](Waiting). The duration
+//! doubles when it was too short: as soon as it exceeds the time that the copies take, no copy is left.
+//! It is a delay and not a lock, since a thread may have to enqueue another copy before the awaited
+//! copy can end: the awaited copy may come after a signal that the thread has yet to set. For the same
+//! reason, a copy does not wait for the unregistration itself, which may wait for all work of a device;
+//! the bytes of the copy go through a [chunk](crate::copy::borrowed).
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -32,8 +32,8 @@ type Pages = Range<usize>;
 
 type Addresses = Range<usize>;
 
-/// An owned copy, from before it is enqueued. If dropped without [`PageHold::copy_is_over`], it
-/// counts as a copy that can never be proven complete.
+/// An owned copy, from before it is enqueued. If dropped without [`PageHold::copy_is_over`], it counts
+/// as a copy that can never be proven complete.
 #[must_use = "its pages stay pinned while this lives"]
 pub(crate) struct PageHold(u64);
 
@@ -43,11 +43,11 @@ struct OwnedCopy {
 }
 
 enum CopyState {
-    /// Its driver call is in progress.
+    /// The driver call of the copy is in progress.
     Beginning,
     Enqueued(Mark),
-    /// Its owner gave up and leaked the memory: that memory stays pinned. Neighbouring memory on
-    /// the same pages need not, since its owner cannot know of this copy.
+    /// The copy's owner gave up and leaked the memory, which stays pinned. Neighbouring memory on the
+    /// same pages need not stay pinned, since its owner cannot know of this copy.
     Lost,
 }
 
@@ -60,9 +60,9 @@ impl OwnedCopy {
 #[derive(Default)]
 struct PinState {
     tickets: u64,
-    /// By ticket.
+    /// The copies by ticket.
     copies: Turns<OwnedCopy>,
-    /// Pages that are being unregistered right now.
+    /// Pages that are being unregistered now.
     closed: Vec<Pages>,
     waiting: Vec<Waiting>,
 }
@@ -70,11 +70,11 @@ struct PinState {
 /// An unregistration that waits for copies.
 struct Waiting {
     pages: Pages,
-    /// How long copies of the pages that begin now are delayed.
+    /// The delay of copies of these pages that begin now.
     patience: Duration,
 }
 
-/// Longer than most copies that are in progress when an unregistration begins.
+/// Longer than the remaining time of most copies that are in progress when an unregistration begins.
 const FIRST_PATIENCE: Duration = Duration::from_micros(100);
 
 /// The longest delay of a copy.
@@ -90,8 +90,8 @@ static STATE: Mutex<PinState> = Mutex::new(PinState {
 /// Notified when an enqueue, an unregistration, or an unregistration's wait has ended.
 static CHANGED: Condvar = Condvar::new();
 
-/// Makes a change that other threads may wait for. What `f` takes out is dropped outside the lock: a
-/// mark may hold the last reference to a timeline.
+/// Makes a change that other threads may wait for. The value that `f` returns is dropped outside the
+/// lock: a mark may hold the last reference to a timeline.
 fn change<R>(f: impl FnOnce(&mut PinState) -> R) {
     let spent = f(&mut lock(&STATE));
     CHANGED.notify_all();
@@ -102,8 +102,8 @@ fn pages(addresses: &Addresses) -> Pages {
     addresses.start / PAGE..addresses.end.div_ceil(PAGE)
 }
 
-/// Called before a copy is enqueued that owns its host memory. [`None`] while its pages are being
-/// unregistered: then no device may access the memory.
+/// Holds the pages of a copy that owns its host memory; called before the copy is enqueued. [`None`]
+/// while the pages are being unregistered: no device may then access the memory.
 pub(crate) fn hold_pages(address: usize, bytes: usize) -> Option<PageHold> {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);
@@ -121,7 +121,7 @@ pub(crate) fn hold_pages(address: usize, bytes: usize) -> Option<PageHold> {
     state.tickets += 1;
     let ticket = state.tickets;
     let entry = OwnedCopy { addresses, copy: CopyState::Beginning };
-    // Dropping completed entries may call the driver: not under the lock.
+    // Dropping completed entries may call the driver, so it happens outside the lock.
     let spent = state.copies.enter(ticket, entry, OwnedCopy::is_over);
     drop(state);
     drop(spent);
@@ -129,16 +129,16 @@ pub(crate) fn hold_pages(address: usize, bytes: usize) -> Option<PageHold> {
 }
 
 impl PageHold {
-    /// The copy was enqueued, or may have been.
+    /// Notes that the copy was enqueued, or may have been.
     pub(crate) fn enqueued(&self, mark: Mark) {
         self.turn_into(CopyState::Enqueued(mark));
     }
 
-    /// The copy is over.
+    /// Ends the hold, since the copy has ended or was never enqueued.
     pub(crate) fn copy_is_over(self) {
         let ticket = ManuallyDrop::new(self).0;
-        // In a fork's child, this crate's locks may be held by threads that do not exist there;
-        // once the process exits, no thread waits for this any more.
+        // In a forked child, threads that exist only in the parent may hold this crate's locks; once
+        // the process exits, no thread waits for this any more.
         if !driver::is_gone() {
             change(|state| state.copies.remove(ticket));
         }
@@ -162,15 +162,15 @@ impl Drop for PageHold {
     }
 }
 
-/// Runs `unregister`, which ends the pinning of these bytes, while no owned copy of the same pages
-/// is in progress.
+/// Runs `unregister`, which ends the pinning of these bytes, while no owned copy of the same pages is
+/// in progress.
 pub(crate) fn without_copies(
     address: usize,
     bytes: usize,
     unregister: impl FnOnce() -> Result<(), FailedRelease>,
 ) -> Result<(), FailedRelease> {
     let addresses = address..address + bytes;
-    // Begun first, so that it ends last: a drop hook may copy to these very pages.
+    // Declared first, so that it is dropped last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
     let mut delay = Delay { pages: pages(&addresses), imposed: None };
     loop {
@@ -178,7 +178,7 @@ pub(crate) fn without_copies(
         if pending.is_empty() {
             break;
         }
-        // Not under the lock: it may take long, and other threads may copy meanwhile.
+        // Outside the lock: the wait may be long, and other threads may copy in the meantime.
         for mark in pending {
             mark.timeline.wait_host(mark.seq)?;
         }
@@ -191,10 +191,10 @@ pub(crate) fn without_copies(
     unregister()
 }
 
-/// Closes the pages to new copies; or, if there are copies on them, imposes a delay on new ones and
-/// returns the marks of those there are.
+/// Closes the pages to new copies. If there are copies on them, imposes a delay on new copies instead
+/// and returns the marks of the present ones.
 fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
-    // Dropped after unlocking: the last reference to a stream's marks destroys its events.
+    // Dropped after unlocking: dropping the last reference to a stream's marks destroys its events.
     let mut earlier = Vec::new();
     let mut state = lock(&STATE);
     let pending = loop {
@@ -220,7 +220,7 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
             break pending;
         }
         earlier.append(&mut pending);
-        // Waits for the other copies' enqueues, one driver call each.
+        // Waits until other threads have enqueued their copies, one driver call each.
         state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
     };
     if pending.is_empty() {
@@ -232,12 +232,12 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
 /// The delay that an unregistration imposes on copies of its pages, from its first wait on.
 struct Delay {
     pages: Pages,
-    /// How long it is, and since when.
+    /// The delay's length and start.
     imposed: Option<(Duration, Instant)>,
 }
 
 impl Delay {
-    /// Imposes the delay; doubles it if it has elapsed and was not enough.
+    /// Imposes the delay; doubles it if it elapsed without effect.
     fn impose(&mut self, state: &mut PinState) {
         let patience = match self.imposed {
             None => FIRST_PATIENCE,

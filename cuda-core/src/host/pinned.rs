@@ -1,4 +1,4 @@
-//! Pinned host memory: devices read and write it asynchronously.
+//! Pinned host memory, which devices read and write asynchronously.
 
 use std::ptr::{self, NonNull};
 
@@ -15,7 +15,7 @@ use crate::timeline::ledger::InGraphs;
 use crate::types::{Pod, Resource};
 use crate::util::flags::flags;
 
-/// Pinned memory of the host.
+/// Pinned memory of the host, as a kind of memory.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -59,11 +59,11 @@ pub type PinnedSlice<'a, T> = Slice<'a, T, PinnedMemory>;
 /// ```
 pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
 
-/// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small ones share a
-/// page, so it is no more than that.
+/// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small allocations
+/// share a page, so their alignment is not greater.
 const ALIGNMENT: usize = 256;
 
-/// The address of empty buffers: not null, and aligned for all that a buffer may hold.
+/// The address of empty buffers: not null, and aligned for every element type that a buffer accepts.
 const NOWHERE: HostAddress = {
     #[repr(align(256))]
     struct Aligned;
@@ -81,14 +81,14 @@ unsafe impl Send for HostAddress {}
 // the memory.
 unsafe impl Sync for HostAddress {}
 
-/// What keeps a block of pinned memory allocated and pinned.
+/// The owner that keeps a block of pinned memory allocated and pinned.
 pub(crate) enum PinnedBacking {
-    /// `cuMemHostAlloc` in this context; or there is no memory.
+    /// Allocated by `cuMemHostAlloc` in this context, or empty.
     Allocated(Context),
-    /// Portable memory, usually of a slab of that pool, requested in this context.
+    /// Portable memory, usually part of a slab of the pool, requested in this context.
     Cached(Context, PinnedChunk, PinnedPool),
-    /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
-    /// memory.
+    /// Registered by `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value
+    /// owns the memory.
     Registered(Context),
 }
 
@@ -105,14 +105,15 @@ impl memory::MemoryKind for PinnedMemory {
             PinnedBacking::Cached(_, chunk, pool) => pool.slabs().give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
                 fences.wait_host()?;
-                // SAFETY: allocated so, by the backing; freed once, after the wait for its last work.
+                // SAFETY: allocated by `alloc_raw`, by the backing; freed once, after the wait for its
+                // last work.
                 unsafe { free_raw(block.address) }
             }
             PinnedBacking::Registered(context) => {
                 fences.wait_host()?;
                 pin_gate::without_copies(block.address.0.addr().get(), block.bytes, || {
-                    // SAFETY: registered so, by the backing; unregistered once, after the wait for its
-                    // last work.
+                    // SAFETY: registered by `pin`, by the backing; unregistered once, after the wait
+                    // for its last work.
                     unsafe { pinning::unpin(context, block.address) }
                 })
             }
@@ -146,10 +147,10 @@ impl memory::Located for PinnedMemory {
     }
 }
 
-/// `cuMemFreeHost`, which waits for the device.
+/// Calls `cuMemFreeHost`, which waits for the device.
 ///
 /// # Safety
-/// The address is that of memory of [`alloc_raw`], is given up, and no work uses it.
+/// The address came from [`alloc_raw`], the caller gives it up, and no work uses the memory.
 pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
@@ -157,7 +158,7 @@ pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), FailedRelease>
     released("cuMemFreeHost", unsafe { cu::cuMemFreeHost(address.0.as_ptr().cast()) })
 }
 
-/// `cuMemHostAlloc`. `bytes` is not zero.
+/// Calls `cuMemHostAlloc`. `bytes` is not zero.
 pub(crate) fn alloc_raw(
     context: &Context,
     bytes: usize,
@@ -179,8 +180,8 @@ flags! {
     /// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
     ///
     /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
-    /// whatever its flags. [`PinnedBuffer::new`] takes [`PORTABLE`](Self::PORTABLE), which is part of a
-    /// slab; any others, [`NONE`](Self::NONE) too, make the driver allocate the buffer.
+    /// whatever its flags. [`PinnedBuffer::new`] uses [`PORTABLE`](Self::PORTABLE), which gives a part
+    /// of a slab. With any other flags, [`NONE`](Self::NONE) included, the driver allocates the buffer.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -194,12 +195,12 @@ flags! {
     PinnedFlags {
         /// Pinned for every context: `CU_MEMHOSTALLOC_PORTABLE`.
         PORTABLE = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
-        /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
+        /// Devices can access it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTALLOC_DEVICEMAP`.
         #[doc(alias("cudaHostAllocMapped"))]
         MAPPED = cuda_sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        /// Writes go past the caches of the host, which makes copies to a device faster on some
-        /// systems and reading by the host slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
+        /// Writes bypass the caches of the host. Copies to a device are then faster on some systems,
+        /// and reading by the host is slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
         WRITE_COMBINED = cuda_sys::CU_MEMHOSTALLOC_WRITECOMBINED;
     }
 }
@@ -212,26 +213,27 @@ impl PinnedFlags {
     }
 }
 
-/// Elements in pinned host memory, which copies of every device use at full speed whatever context it
-/// was made with, or in memory that is [registered](crate::Registered).
+/// A buffer in pinned host memory, which copies of every device use at full speed whatever its context,
+/// or in memory that is [registered](crate::Registered).
 ///
-/// Copies between it and a device run asynchronously and at full speed. Reading the elements on the
-/// host waits for the copies that write them, writing for all copies that use them.
+/// Copies between it and a device run asynchronously and at full speed. Before the host reads the
+/// elements, it waits for the copies that write them; before it writes them, for all copies that use
+/// them.
 ///
-/// # Where it comes from
-/// Without flags of its own a buffer is part of a slab: memory of the process in huge pages, near
-/// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
-/// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
-/// that use it are done, for a buffer of about the same size in any context. Allocating it again
-/// makes no driver call if the copies are known to be done. A [`PinnedPool`] counts, bounds and gives back what is
-/// kept: the shared one, or one of the program's own, which has its own slabs. If no slab can be mapped
-/// or registered, the driver allocates one; with
+/// # Where the memory comes from
+/// Without explicit flags a buffer is part of a slab: memory of the process in huge pages, near the
+/// device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping the
+/// buffer makes no driver call and does not block. As soon as the copies that use the memory are done,
+/// a buffer of about the same size in any context can reuse it. Allocating it again makes no driver
+/// call if the copies are known to be done. A [`PinnedPool`] counts, limits and returns the memory that
+/// is kept: the shared pool, or one of the program's own, which has its own slabs. If no slab can be
+/// mapped or registered, the driver allocates one; with
 /// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
-/// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
-/// for the copies that use it, then calls `cuMemFreeHost`.
+/// The driver allocates memory with other flags: `cuMemHostAlloc`. Dropping the buffer waits for the
+/// copies that use it, then calls `cuMemFreeHost`.
 ///
-/// What every buffer has, such as `len`, `slice`, `chunks` and `ready`, is at [`Buffer`].
+/// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks` and `ready`.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
@@ -250,11 +252,12 @@ pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
 /// # Pinned memory
 impl<T: Pod> PinnedBuffer<T> {
-    /// `len` elements of unspecified value, possibly left by an earlier buffer of the process. No
-    /// driver call if `len` is zero, or if memory of about this size was used before and is idle.
+    /// Allocates `len` elements of unspecified value, possibly left by an earlier buffer of the
+    /// process. No driver call if `len` is zero, or if memory of about this size was used before and is
+    /// idle.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
+    /// [`Error::SizeOverflow`] and [`Error::Invalid`], before any driver call;
     /// [`Error::OutOfHostMemory`].
     ///
     /// ```no_run
@@ -270,8 +273,7 @@ impl<T: Pod> PinnedBuffer<T> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
 
-    /// [`PinnedBuffer::new`] with other flags than `PORTABLE`: `cuMemHostAlloc`; see
-    /// [`PinnedFlags`].
+    /// [`PinnedBuffer::new`] with flags other than `PORTABLE`: `cuMemHostAlloc`; see [`PinnedFlags`].
     ///
     /// # Errors
     /// Those of [`PinnedBuffer::new`]; [`Error::Invalid`] for flags that CUDA does not know.
@@ -296,7 +298,7 @@ impl<T: Pod> PinnedBuffer<T> {
         })
     }
 
-    /// Memory that `allocate` allocates, unless it has no bytes.
+    /// Creates a buffer in memory from `allocate`, which is not called for zero bytes.
     #[inline]
     pub(super) fn allocated(
         context: &Context,
@@ -312,7 +314,7 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(Self::from_storage(Storage::new(Block::unused(address, bytes, backing)), len))
     }
 
-    /// A copy of `elements`.
+    /// Allocates a buffer with a copy of `elements`.
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
@@ -333,7 +335,7 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// `len` elements whose bytes are all zero.
+    /// Allocates `len` elements whose bytes are all zero.
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
@@ -355,9 +357,10 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// The elements, once the copies that write them have completed. Waits for all that their streams have by now,
-    /// unless there is a [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was waited for,
-    /// after the copies.
+    /// Waits for the copies that write the elements, and returns the elements. Also waits for all other
+    /// work that the streams of those copies have by now, unless a
+    /// [checkpoint](crate::Stream::checkpoint), or an [event](crate::Event) that was waited for,
+    /// follows the copies.
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
@@ -377,7 +380,7 @@ impl<T: Pod> PinnedBuffer<T> {
         self.as_view().as_slice()
     }
 
-    /// The elements, or [`None`] while copies that write them are pending.
+    /// Returns the elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
     /// As [`as_slice`](Self::as_slice).
@@ -398,8 +401,8 @@ impl<T: Pod> PinnedBuffer<T> {
         self.as_view().try_as_slice()
     }
 
-    /// The elements, to be changed, once all copies that use them have completed. Waits for as much of each stream as
-    /// [`as_slice`](Self::as_slice) does.
+    /// Waits for all copies that use the elements, and returns the elements for writing. Waits for as
+    /// much of each stream as [`as_slice`](Self::as_slice) does.
     ///
     /// # Errors
     /// As [`as_slice`](Self::as_slice).
@@ -418,11 +421,11 @@ impl<T: Pod> PinnedBuffer<T> {
         self.as_view_mut().into_mut_slice()
     }
 
-    /// The flags that the memory has: `cuMemHostGetFlags`; for slabs, portable and mapped. None for
-    /// an empty buffer.
+    /// Returns the flags of the memory: `cuMemHostGetFlags`; for slabs, portable and mapped. No flags
+    /// for an empty buffer.
     ///
     /// # Errors
-    /// The driver's; it knows no flags of registered memory.
+    /// The driver's; it has no flags for registered memory.
     #[doc(alias("cuMemHostGetFlags", "cudaHostGetFlags"))]
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
@@ -444,19 +447,20 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(PinnedFlags(flags))
     }
 
-    /// The address by which devices reach the first element, for kernels that read or write the
-    /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
+    /// Returns the address by which devices access the first element, for kernels that read or write
+    /// the memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
     ///
-    /// That of [`as_slice`](PinnedBuffer::as_slice), without a driver call, where the device has the host's addresses:
-    /// [`can_use_host_pointer_for_registered_mem`](crate::DeviceAttributes::can_use_host_pointer_for_registered_mem). For
-    /// memory with [flags](PinnedBuffer::with_flags) and for registered memory, and on other devices, each call enters
-    /// the context and asks the driver.
+    /// On a device whose
+    /// [`can_use_host_pointer_for_registered_mem`](crate::DeviceAttributes::can_use_host_pointer_for_registered_mem)
+    /// holds, this is the address of [`as_slice`](PinnedBuffer::as_slice), without a driver call. For memory
+    /// with [flags](PinnedBuffer::with_flags) and for registered memory, and on other devices, each call
+    /// enters the context and calls the driver.
     ///
-    /// The buffer does not know of work that is given the address: see
+    /// The buffer does not know of work that uses the address: see
     /// [`note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
-    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    /// The driver's, among them `INVALID_VALUE` for memory that is not mapped.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -473,7 +477,7 @@ impl<T: Pod> PinnedBuffer<T> {
     }
 }
 
-/// The address by which devices of the context reach the memory; zero if there is none.
+/// Returns the address by which devices of the context access the memory; zero if the block is empty.
 pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> Result<CUdeviceptr> {
     if block.bytes == 0 {
         driver::ensure()?;
@@ -481,7 +485,7 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
     }
     driver::ensure_not_gone()?;
     let host = block.address.0.as_ptr();
-    // Memory that is neither write-combined nor reachable from one context alone.
+    // Memory that is not write-combined, and accessible from every context.
     let plain = matches!(block.backing, PinnedBacking::Cached(..));
     if plain && has_host_addresses(context.device())? {
         return Ok(host.addr() as CUdeviceptr);

@@ -1,4 +1,4 @@
-//! Pinning existing host memory, and unpinning it.
+//! Pinning and unpinning of existing host memory.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::util::{OnDrop, lock};
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
 
-/// `cuMemHostRegister_v2`, if there is anything to register.
+/// Calls `cuMemHostRegister_v2`, unless there are no bytes.
 pub(crate) fn pin(
     context: &Context,
     address: HostAddress,
@@ -37,27 +37,29 @@ pub(crate) fn pin(
     if !left_one {
         return Err(error);
     }
-    // SAFETY: it ends the registration that begins at the address, if there is one. The failed call left
-    // it behind: there was none before, and no other owner registers the same elements meanwhile. Other
-    // libraries do not register the memory, by the promise of `StableHost`.
+    // SAFETY: this ends the registration that begins at the address, if any. The failed call left it
+    // behind: there was none before, and no other owner registers the same elements in the meantime.
+    // Other libraries do not register the memory, by the promise of `StableHost`.
     let undone = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-    // Then a registration of neighbouring memory pins the address.
+    // In this case a registration of neighbouring memory pins the address.
     let is_neighbour = undone == cuda_sys::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    // A registration that cannot be ended is what the caller asked for; the error was that of earlier work.
+    // If the registration cannot be ended, the caller has what it asked for; the error was that of
+    // earlier work.
     let stays = undone != cuda_sys::CUDA_SUCCESS && is_registered();
     if stays && !is_neighbour { Ok(()) } else { Err(error) }
 }
 
-/// [`is_pinned`], asked again if the first question fails.
+/// Calls [`is_pinned`], and again if the first call fails.
 fn asked_again(address: HostAddress) -> Result<bool> {
     let ask = || is_pinned(address.0.as_ptr());
     ask().or_else(|_| ask())
 }
 
-/// `cuMemHostUnregister`.
+/// Calls `cuMemHostUnregister`.
 ///
 /// # Safety
-/// [`pin`] registered the memory in this context; that is given up, and no work uses it.
+/// [`pin`] registered the memory in this context, the caller gives that up, and no work uses the
+/// memory.
 pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<(), FailedRelease> {
     context.release("cuMemHostUnregister", || {
         // SAFETY: by the caller's promise.
@@ -65,13 +67,14 @@ pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<()
     })
 }
 
-/// Where registrations in progress begin.
+/// Start addresses of registrations in progress.
 static UNDER_WAY: Mutex<Vec<HostAddress>> = Mutex::new(Vec::new());
 
-/// Begins a registration at the address, until the result is dropped; [`None`] if there is one already. There
-/// may be several owners of the same elements, and the driver tells registrations apart by that address: after
-/// a call that failed, nothing would say which of two calls had registered the memory. None waits for the
-/// other, since the driver may wait for a device, and the device for what another thread does next.
+/// Begins a registration at the address, until the result is dropped; [`None`] if one is in progress
+/// there. The same elements may have several owners, and the driver identifies registrations by that
+/// address: after a failed call, nothing would show which of two calls had registered the memory. No
+/// owner waits for another, since the driver may wait for a device, and the device for what another
+/// thread does next.
 fn begin(address: HostAddress) -> Option<OnDrop<impl FnOnce()>> {
     let mut under_way = lock(&UNDER_WAY);
     if under_way.contains(&address) {

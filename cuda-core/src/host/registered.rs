@@ -1,4 +1,4 @@
-//! Existing host memory, pinned for as long as it is needed.
+//! Existing host memory, pinned while it is needed.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, RangeBounds};
@@ -29,7 +29,7 @@ flags! {
     RegisterFlags {
         /// Pinned for every context: `CU_MEMHOSTREGISTER_PORTABLE`.
         PORTABLE = cuda_sys::CU_MEMHOSTREGISTER_PORTABLE;
-        /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
+        /// Devices can access it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTREGISTER_DEVICEMAP`.
         MAPPED = cuda_sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         /// Devices only read it, see [`Registered::read_only`]: `CU_MEMHOSTREGISTER_READ_ONLY`.
@@ -41,16 +41,16 @@ flags! {
 ///
 /// It dereferences to a [`PinnedBuffer`], for all methods that neither change the elements nor take the
 /// buffer. Copies and kernels accept it like a `PinnedBuffer`. Dropping it waits for the work that uses
-/// it, unregisters the memory, and drops the owner; [`into_inner`](Self::into_inner) gives the owner
-/// back. If it cannot be proven that the work is done, the owner is leaked and the failure reported: the
+/// it, unregisters the memory, and drops the owner; [`into_inner`](Self::into_inner) returns the owner
+/// instead. If the work cannot be proven complete, the owner is leaked and the failure reported: the
 /// memory is never freed under a copy.
 ///
-/// A [graph](crate::Graph) that uses it must be lent it at each launch. It keeps the memory of a value that is
-/// dropped, but cannot be launched any more, and the last such graph ends the registration on a thread of this
-/// crate.
+/// A [graph](crate::Graph) that uses it must be lent it at each launch. If the value is dropped, the
+/// graph keeps the memory, but can no longer be launched. The last such graph ends the registration on
+/// a thread of this crate.
 ///
-/// The driver pins whole pages, and may refuse memory that shares a page with an existing
-/// registration: if several are needed, align them to pages.
+/// The driver pins whole pages, and may refuse memory that shares a page with an existing registration.
+/// To register several blocks, align them to pages.
 ///
 /// Registering costs about as much as copying the memory once. It pays for memory that is copied
 /// often; [`Stream::upload`](crate::Stream::upload) suits the rest.
@@ -72,9 +72,9 @@ pub struct Registered<H: StableHost> {
 }
 
 struct Parts<H: StableHost> {
-    // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
-    // `StableHostMut`, since only its exclusive views write, and nothing else hands the buffer out
-    // but for shared use.
+    // INVARIANT: the buffer is that of `host`'s elements. Devices and the host write them only if `H`
+    // is `StableHostMut`, since only the exclusive views of such an `H` write, and everything else
+    // hands the buffer out for shared use only.
     buffer: PinnedBuffer<H::Element>,
     // Moving a `Box` or `Vec` asserts that nothing else points to its contents, but the device does.
     // `MaybeUninit` makes no such assertion.
@@ -83,8 +83,8 @@ struct Parts<H: StableHost> {
 }
 
 impl<H: StableHost> Parts<H> {
-    /// Unregisters the memory and drops its owner, or leaks it if a device may still use it; later, if
-    /// other code captures the stream of its last work.
+    /// Unregisters the memory and drops its owner, or leaks the owner if a device may still use the
+    /// memory. If other code captures the stream of the memory's last work, does so later.
     fn end(mut self) {
         match self.buffer.storage.free_or_give_up() {
             // SAFETY: initialised, by the invariant, and not used again.
@@ -94,11 +94,12 @@ impl<H: StableHost> Parts<H> {
         }
     }
 
-    /// What the drop of the value does. Memory that graphs use is left to the last of them, whose drop
+    /// Implements the drop of the value. Memory that graphs use is left to the last of them, whose drop
     /// neither waits nor runs code of the owner.
     fn leave(self) {
         let ledger = &self.buffer.storage.block().ledger;
-        // In a fork's child, a thread that does not exist there may hold the lock of a shared ledger.
+        // In a forked child, a thread that exists only in the parent may hold the lock of a shared
+        // ledger.
         let in_graphs = !driver::is_gone() && ledger.is_in_graphs();
         let shared = ledger.shared().filter(|_| in_graphs).cloned();
         let end = move || {
@@ -122,11 +123,11 @@ impl<H: StableHost> Drop for Registered<H> {
 
 /// # Registering
 impl<H: StableHost> Registered<H> {
-    /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
+    /// Registers memory: `cuMemHostRegister_v2`; no driver call if the memory is empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
-    /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    /// [`Error::Invalid`], also for `READ_ONLY`, which [`Registered::read_only`] accepts; the driver's,
+    /// among them `HOST_MEMORY_ALREADY_REGISTERED`. Each error returns the owner.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -156,8 +157,8 @@ impl<H: StableHost> Registered<H> {
         let bytes = len * size_of::<H::Element>();
         let address = HostAddress(elements.cast());
         if let Err(error) = pin(context, address, bytes, flags) {
-            // SAFETY: initialised above; the driver has not registered its elements, unless the context is
-            // lost, or another owner of them has them registered, or cleans up once its own call returns.
+            // SAFETY: initialised above. The driver has not registered its elements, unless the context
+            // is lost, or another owner has registered them, or cleans up once its own call returns.
             return Err(Rejected::new(error, unsafe { host.assume_init() }));
         }
         let block = Block::unused(address, bytes, PinnedBacking::Registered(context.clone()));
@@ -165,20 +166,21 @@ impl<H: StableHost> Registered<H> {
         Ok(Self { parts: ManuallyDrop::new(Parts { buffer, host }) })
     }
 
-    /// Waits, without blocking, for all work that uses the elements. After that, dropping the value and
-    /// [`into_inner`](Self::into_inner) wait for no such work. They may still wait for copies that own
-    /// memory on the same pages, and the driver, which unregisters it, for work of devices.
+    /// Waits, without blocking, for all work that uses the elements. Dropping the value and
+    /// [`into_inner`](Self::into_inner) then wait for no such work. They may still wait for copies that
+    /// own memory on the same pages; and the driver, when it unregisters the memory, may wait for work
+    /// of devices.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.parts.buffer.ready_mut()
     }
 
-    /// Waits for the work that uses the memory, unregisters it and gives its owner back:
+    /// Waits for the work that uses the memory, unregisters the memory and returns its owner:
     /// `cuMemHostUnregister`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while a graph uses the memory, and those of the wait, with the value unchanged;
-    /// the driver's of the call that unregisters it, with a value that is empty: see [`Error::GivenUp`]. The
-    /// owner is then leaked, since its memory may stay pinned permanently.
+    /// [`Error::Invalid`] while a graph uses the memory, and the errors of the wait; the value is then
+    /// unchanged. The driver's if the call that unregisters the memory fails; the value is then empty:
+    /// see [`Error::GivenUp`]. The owner is then leaked, since its memory may stay pinned permanently.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -200,7 +202,7 @@ impl<H: StableHost> Registered<H> {
         Ok(unsafe { parts.host.assume_init() })
     }
 
-    /// Waits for the work that uses the memory, unregisters it and drops its owner.
+    /// Waits for the work that uses the memory, unregisters the memory and drops its owner.
     ///
     /// # Errors
     /// Those of [`Registered::into_inner`].
@@ -212,9 +214,9 @@ impl<H: StableHost> Registered<H> {
 
 type TwoViews<'a, T> = (PinnedSliceMut<'a, T>, PinnedSliceMut<'a, T>);
 
-/// # Using it
+/// # Exclusive views
 impl<H: StableHostMut> Registered<H> {
-    /// The elements, to be changed, once all copies that use them have completed.
+    /// Waits for all copies that use the elements, and returns the elements for writing.
     ///
     /// # Errors
     /// The driver's errors about those copies; [`Error::InCallback`] in a host
@@ -236,12 +238,12 @@ impl<H: StableHostMut> Registered<H> {
         self.parts.buffer.as_mut_slice()
     }
 
-    /// An exclusive view of all elements.
+    /// Returns an exclusive view of all elements.
     pub fn as_view_mut(&mut self) -> PinnedSliceMut<'_, H::Element> {
         self.parts.buffer.as_view_mut()
     }
 
-    /// An exclusive view of some elements.
+    /// Returns an exclusive view of the elements in `range`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -252,7 +254,7 @@ impl<H: StableHostMut> Registered<H> {
         self.parts.buffer.slice_mut(range)
     }
 
-    /// Two exclusive views, of the elements before `mid` and from it on; see
+    /// Returns two exclusive views, of the elements before `mid` and of the rest; see
     /// [`SliceMut::split_at_mut`](crate::SliceMut::split_at_mut).
     ///
     /// # Errors
@@ -261,7 +263,7 @@ impl<H: StableHostMut> Registered<H> {
         self.parts.buffer.split_at_mut(mid)
     }
 
-    /// Consecutive exclusive views of `len` elements each; see
+    /// Returns consecutive exclusive views of `len` elements each; see
     /// [`SliceMut::chunks_mut`](crate::SliceMut::chunks_mut).
     ///
     /// # Errors
@@ -274,13 +276,13 @@ impl<H: StableHostMut> Registered<H> {
     }
 }
 
-/// # Exclusive views
+/// # Memory that devices only read
 impl<H: StableHost> Registered<ReadOnly<H>> {
-    /// Registers memory that devices only read: adds `READ_ONLY` to the flags. It may be memory
-    /// that the process itself cannot write.
+    /// Registers memory that devices only read: adds `READ_ONLY` to the flags. The process itself need
+    /// not be able to write the memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device that does not support it; those of [`Registered::new`].
+    /// [`Error::Unsupported`] on a device without support for it; those of [`Registered::new`].
     pub fn read_only(
         context: &Context,
         host: H,

@@ -1,22 +1,22 @@
-//! Owners of host memory that stays where it is.
+//! Owners of host memory that does not move.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::types::Pod;
 
-/// A value that owns elements in host memory, which stay where they are when the value moves: a
-/// device may read them for as long as the value is kept.
+/// A value that owns elements in host memory, which do not move when the value moves: a device may read
+/// them while the value is kept.
 ///
 /// Implemented for `Vec<T>`, `Box<[T]>`, `Arc<[T]>` and `Arc<Vec<T>>`.
 ///
 /// # Safety
-/// From [`elements`](Self::elements) on, for as long as the value is neither used, apart from being
+/// From the call of [`elements`](Self::elements) on, while the value is neither used, apart from being
 /// moved, nor dropped:
-/// * the elements returned are initialised and stay allocated where they are;
+/// * the returned elements are initialised, and stay allocated at the same place;
 /// * no code writes them;
-/// * no code but this crate begins to register them with the driver, or ends a registration that
-///   this crate has made.
+/// * only this crate begins to register them with the driver, or ends a registration that this crate
+///   has made.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -46,11 +46,11 @@ pub unsafe trait StableHost: Send + Sync + 'static {
     /// The type of the elements.
     type Element: Pod;
 
-    /// Returns where all the elements are.
+    /// Returns where the elements are.
     fn elements(&mut self) -> NonNull<[Self::Element]>;
 }
 
-/// A [`StableHost`] whose elements no other code reads: a device may write them as well.
+/// A [`StableHost`] whose elements no other code reads, so that a device may also write them.
 ///
 /// Implemented for `Vec<T>` and `Box<[T]>`.
 ///
@@ -76,8 +76,8 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 /// ```
 pub unsafe trait StableHostMut: StableHost {}
 
-// SAFETY: a vector's elements are on the heap, so moving the vector does not move them, and no
-// other code has them.
+// SAFETY: a vector's elements are on the heap, so moving the vector does not move them, and no other
+// code has access to them.
 unsafe impl<T: Pod> StableHost for Vec<T> {
     type Element = T;
 
@@ -86,12 +86,12 @@ unsafe impl<T: Pod> StableHost for Vec<T> {
     }
 }
 
-// SAFETY: the vector is kept, so no other code has the elements, and the pointer comes from an
-// exclusive borrow, so they may be written through it.
+// SAFETY: the vector is kept, so no other code has access to the elements, and the pointer comes from
+// an exclusive borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Vec<T> {}
 
-// SAFETY: a box's elements are on the heap, so moving the box does not move them, and no other code
-// has them.
+// SAFETY: a box's elements are on the heap, so moving the box does not move them, and no other code has
+// access to them.
 unsafe impl<T: Pod> StableHost for Box<[T]> {
     type Element = T;
 
@@ -100,13 +100,13 @@ unsafe impl<T: Pod> StableHost for Box<[T]> {
     }
 }
 
-// SAFETY: the box is kept, so no other code has the elements, and the pointer comes from an
+// SAFETY: the box is kept, so no other code has access to the elements, and the pointer comes from an
 // exclusive borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Box<[T]> {}
 
-// SAFETY: the elements are on the heap for as long as one reference is kept. Other references can
-// only read them, since `Arc::get_mut` needs the only reference and `Pod` has no interior
-// mutability; registering them takes `unsafe` code, which must keep this trait's promise.
+// SAFETY: the elements stay on the heap while one reference is kept. Other references can only read
+// them, since `Arc::get_mut` needs the only reference and `Pod` has no interior mutability; registering
+// them takes `unsafe` code, which must keep this trait's promise.
 unsafe impl<T: Pod> StableHost for Arc<[T]> {
     type Element = T;
 
@@ -115,9 +115,9 @@ unsafe impl<T: Pod> StableHost for Arc<[T]> {
     }
 }
 
-// SAFETY: one reference is kept, so the vector lives, and no code can reach it mutably: it neither
-// moves its elements nor are they written, since `Pod` has no interior mutability; registering them
-// takes `unsafe` code, as above.
+// SAFETY: one reference is kept, so the vector lives, and no code has mutable access to it. So the
+// elements neither move nor are written, since `Pod` has no interior mutability; registering them takes
+// `unsafe` code, as above.
 unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
     type Element = T;
 
@@ -145,8 +145,8 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReadOnly<H>(pub H);
 
-// SAFETY: the elements are `H`'s, which promises that they stay and are not written; moving this
-// only moves `H`.
+// SAFETY: the elements are those of `H`, which promises that they stay and are not written; moving this
+// value only moves `H`.
 unsafe impl<H: StableHost> StableHost for ReadOnly<H> {
     type Element = H::Element;
 

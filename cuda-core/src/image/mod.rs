@@ -1,10 +1,10 @@
-//! Images: arrays, and the textures and surfaces that kernels see them through.
+//! Images: arrays, and the textures and surfaces through which kernels access them.
 //!
-//! A [`CudaArray`] has texels in a layout that the driver chooses, in one to three dimensions,
-//! layers or cube faces; a [`MipmappedArray`] also has levels. Kernels sample them through a
-//! [`Texture`], which interpolates and handles coordinates outside, and read and write them through
-//! a [`Surface`]. Copies to and from them are methods of [`Stream`](crate::Stream), ordered like
-//! those of buffers.
+//! A [`CudaArray`] has texels in a layout that the driver chooses, in one to three dimensions, layers
+//! or cube faces; a [`MipmappedArray`] also has levels. Kernels sample an array through a [`Texture`],
+//! which interpolates and handles coordinates outside of it, and read and write it through a
+//! [`Surface`]. Copies to and from arrays are methods of [`Stream`](crate::Stream), ordered like those
+//! of buffers.
 //!
 //! ```no_run
 //! use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor}};

@@ -26,18 +26,18 @@ use crate::process::driver;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PointerAttributes {
-    /// What kind of memory it points to; [`None`]: the driver does not know the address.
+    /// The kind of memory at the address; [`None`] if the driver does not know the address.
     pub memory_type: Option<MemoryType>,
     /// The device that the memory is on, or was pinned or allocated for.
     pub device: Option<Device>,
     /// The context that the memory was allocated in; null for memory of a pool, which belongs to no
     /// context.
     pub context: CUcontext,
-    /// Whether it is managed memory.
+    /// Whether the memory is managed.
     pub is_managed: bool,
     /// Whether the address range is mapped to memory.
     pub is_mapped: bool,
-    /// The address of the allocation that it lies in.
+    /// The start of the allocation that contains the address.
     pub range_start: CUdeviceptr,
     /// The size of that allocation in bytes.
     pub range_size: usize,
@@ -45,16 +45,16 @@ pub struct PointerAttributes {
     pub device_pointer: CUdeviceptr,
     /// The address by which the host reaches the memory; null if it cannot.
     pub host_pointer: *mut c_void,
-    /// The pool that it was allocated from; null for other memory.
+    /// The pool that the memory was allocated from; null for other memory.
     pub pool: CUmemoryPool,
     /// An id of the allocation that no other allocation of the process ever has.
     pub buffer_id: u64,
 }
 
-// SAFETY: no code here follows the pointers and handles; to use one takes `unsafe` code, which
+// SAFETY: no code here dereferences the pointers and handles. Code that uses one is `unsafe` and
 // answers for the thread that it runs on.
 unsafe impl Send for PointerAttributes {}
-// SAFETY: the same; a shared reference gives copies of them.
+// SAFETY: as above; a shared reference gives copies of them.
 unsafe impl Sync for PointerAttributes {}
 
 /// Kind of memory.
@@ -97,21 +97,21 @@ impl MemoryType {
 }
 
 impl PointerAttributes {
-    /// Asks about a device address, which may lie anywhere in an allocation. Needs no context; one
-    /// driver call.
+    /// Queries a device address, which may lie anywhere in an allocation. Needs no context; one driver
+    /// call.
     ///
     /// # Errors
     /// The driver's. An unknown address is no error: `memory_type` is then [`None`].
     #[doc(alias("cuPointerGetAttributes", "cuPointerGetAttribute", "cudaPointerGetAttributes"))]
     pub fn of_device(address: CUdeviceptr) -> Result<Self> {
         driver::ensure()?;
-        // Initialised to what the driver reports for an unknown address, since it may leave some
-        // unwritten.
+        // The initial values are what the driver reports for an unknown address, since it may leave
+        // some variables unwritten.
         let (mut kind, mut ordinal) = (0u32, UNKNOWN_DEVICE);
         let mut context: CUcontext = ptr::null_mut();
         let mut pool: CUmemoryPool = ptr::null_mut();
         let mut host_pointer: *mut c_void = ptr::null_mut();
-        // 32 bits for what is documented as a boolean, since drivers differ in how many they write.
+        // 32 bits for values documented as booleans, since drivers differ in how many bytes they write.
         let (mut managed, mut mapped) = (0u32, 0u32);
         let (mut range_start, mut range_size) = (0, 0usize);
         let (mut device_pointer, mut buffer_id) = (0, 0u64);
@@ -130,8 +130,8 @@ impl PointerAttributes {
         ];
         let mut attributes = asked.map(|(attribute, _)| attribute);
         let mut places = asked.map(|(_, place)| place);
-        // SAFETY: as many attributes as places, each of which is a local of its attribute's type
-        // that outlives the call.
+        // SAFETY: as many attributes as places; each place is a local of its attribute's type that
+        // outlives the call.
         check("cuPointerGetAttributes", unsafe {
             cu::cuPointerGetAttributes(
                 COUNT as u32,
@@ -160,8 +160,8 @@ impl PointerAttributes {
         })
     }
 
-    /// Asks about a host address; any address is valid, since it is not dereferenced. Needs no
-    /// context; one driver call.
+    /// Queries a host address. Any address is valid, since it is not dereferenced. Needs no context;
+    /// one driver call.
     ///
     /// # Errors
     /// Those of [`PointerAttributes::of_device`].
@@ -173,7 +173,7 @@ impl PointerAttributes {
 
 const COUNT: usize = 11;
 
-/// "If the pointer is not associated with a device, -2".
+/// Reported for an address without a device: "If the pointer is not associated with a device, -2".
 const UNKNOWN_DEVICE: i32 = -2;
 
 /// Whether the address is in pinned or registered host memory, which the device can copy directly.

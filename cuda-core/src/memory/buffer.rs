@@ -1,4 +1,4 @@
-//! Buffers: elements in one allocation, which they own.
+//! Buffers: each owns one allocation of elements.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -13,15 +13,15 @@ use crate::timeline::ledger::Access;
 use crate::types::Pod;
 use crate::util::debug_by;
 
-/// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
-/// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
+/// A buffer of elements in one kind of memory. [`DeviceBuffer`](crate::DeviceBuffer) and
+/// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it. So are
 /// [`ManagedBuffer`](crate::managed::ManagedBuffer) and
-/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer): buffers of device memory with a third
-/// parameter, which has what their allocation needs beyond that.
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), buffers of device memory whose third
+/// parameter holds what their allocation needs in addition.
 ///
-/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which
-/// streams use which of its bytes, on whatever thread the work was enqueued, so it is safe to drop
-/// or to forget it meanwhile.
+/// This type provides what all of them share: length, views, waiting, freeing. A buffer knows which
+/// streams use which of its bytes, whichever thread enqueued the work, so it is safe to drop or forget
+/// it while work is pending.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -45,18 +45,18 @@ pub struct Buffer<T: Pod, M: Memory, X = ()> {
 
 /// # Every buffer
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
-    /// The same buffer with another extra part.
+    /// Returns the same buffer with another extra part.
     pub(crate) fn into_other<Y>(self, extra: Y) -> Buffer<T, M, Y> {
         Buffer::with_extra(self.storage, self.len, extra)
     }
 
-    /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
+    /// [`Buffer::from_storage`] with the extra part that the allocation needs.
     #[inline]
     pub(crate) fn with_extra(storage: Storage<M>, len: usize, extra: X) -> Self {
         Self { storage, len, extra, _elements: PhantomData }
     }
 
-    /// To be called only if the storage has room for `len` elements.
+    /// Sets the length. The caller ensures that the storage has room for `len` elements.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len;
     }
@@ -65,7 +65,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
 
     of_context! { "The context that the memory was allocated in.": |it| it.storage.context() }
 
-    /// A view of all elements.
+    /// Returns a view of all elements.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -81,13 +81,13 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         Slice::part(&self.storage, 0, self.len)
     }
 
-    /// An exclusive view of all elements.
+    /// Returns an exclusive view of all elements.
     #[inline]
     pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
         SliceMut::whole(&mut self.storage, self.len)
     }
 
-    /// A view of some elements.
+    /// Returns a view of the elements in `range`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -105,7 +105,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view().slice(range)
     }
 
-    /// An exclusive view of some elements.
+    /// Returns an exclusive view of the elements in `range`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -120,7 +120,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view_mut().into_slice(range)
     }
 
-    /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
+    /// Returns exclusive views of the elements before `mid` and of the rest, usable on two streams at
+    /// once.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) if `mid` is greater than the length.
@@ -138,8 +139,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view_mut().split_at_mut(mid)
     }
 
-    /// Consecutive views of `len` elements each, the last one perhaps shorter; together they are
-    /// the buffer.
+    /// Divides the buffer into consecutive views of `len` elements each; the last one may be shorter.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero.
@@ -159,8 +159,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view().chunks(len)
     }
 
-    /// [`Buffer::chunks`] as exclusive views, each usable on a stream of its own. None waits for another while
-    /// no more than 32 are in flight: [`SliceMut::chunks_mut`].
+    /// [`Buffer::chunks`] as exclusive views, each usable on a stream of its own. Up to 32 chunks in
+    /// flight do not wait for each other: see [`SliceMut::chunks_mut`].
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero.
@@ -187,14 +187,15 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// and again after, so that other users wait for the work.
     ///
     /// # Errors
-    /// The driver's, when the stream is made to wait.
+    /// The driver's, if making the stream wait fails.
     ///
     /// # Safety
-    /// Between the two calls no other work uses the buffer, and the work uses it only as `access`
-    /// says. On a stream that is captured, other threads enqueue nothing meanwhile;
-    /// [`Stream::work`] ensures this; and what the work uses besides stays valid as
-    /// [`StreamWork::enqueue`](crate::StreamWork::enqueue) says. It writes [`Registered`](crate::Registered) memory only if
-    /// the owner is a [`StableHostMut`](crate::pinned::StableHostMut).
+    /// Between the two calls no other work uses the buffer, and the work uses it only as `access` says.
+    /// If the stream is being captured, other threads enqueue nothing on it in between;
+    /// [`Stream::work`] ensures this. Everything else that the work uses stays valid as
+    /// [`StreamWork::enqueue`](crate::StreamWork::enqueue) requires. The work writes
+    /// [`Registered`](crate::Registered) memory only if the owner is a
+    /// [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -214,8 +215,9 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
-    /// Blocks the thread until no stream uses the buffer any more; and until all other work is done that these
-    /// streams have by now, unless there is a [checkpoint](crate::Stream::checkpoint) before that.
+    /// Blocks the thread until no stream uses the buffer any more. It also waits for all other work
+    /// that these streams have by now, unless a [checkpoint](crate::Stream::checkpoint) follows the
+    /// work that uses the buffer.
     ///
     /// # Errors
     /// The driver's errors about the work waited for.
@@ -237,8 +239,9 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the memory, and those of the wait for
-    /// that work, with the buffer unchanged; the driver's when the freeing call failed, with a buffer that is empty: see [`Error::GivenUp`](crate::Error::GivenUp).
+    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the memory, and the errors of the
+    /// wait for that work; the buffer is then unchanged. The driver's if the call that frees the memory
+    /// failed; the buffer is then empty: see [`Error::GivenUp`](crate::Error::GivenUp).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -266,18 +269,18 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
 
 /// # Other element types
 impl<T: Pod, M: Memory> Buffer<T, M> {
-    /// All of `storage`, which has room for `len` elements and is aligned for them.
+    /// Creates a buffer of all of `storage`, which has room for `len` elements and is aligned for them.
     #[inline]
     pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
         Self::with_extra(storage, len, ())
     }
 
-    /// The same bytes as elements of another type, whose size must divide them and whose alignment
-    /// must not exceed the memory's. No copy, no driver call.
+    /// Reinterprets the bytes as elements of type `U`. The size of `U` must divide their number, and
+    /// the alignment of `U` must not exceed the memory's. No copy, no driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are not a whole number of elements of the new
-    /// type, or not aligned for them; with the buffer itself.
+    /// [`Error::Invalid`](crate::Error::Invalid), with the buffer itself, if the bytes are not a whole
+    /// number of elements of the new type, or not aligned for them.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -295,7 +298,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
 
 views! {
     ['a, T: Pod, M: Memory, X] &'a Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
-    // For code that has a `&mut` and only reads.
+    // For code that has a `&mut` but only reads.
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => SliceMut<'a, T, M>: |it| it.as_view_mut();
 }

@@ -1,4 +1,4 @@
-//! Device memory as a kind: the names of its buffers and views.
+//! Device memory as a kind of memory, and the names of its buffers and views.
 
 use cuda_sys::CUdeviceptr;
 
@@ -20,18 +20,17 @@ pub enum DeviceMemory {}
 /// Elements on a device. Any stream of the device may use them; the crate makes streams wait for
 /// each other where needed.
 ///
-/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation
-/// and free happen in its order, and the buffer keeps it alive. Dropping the buffer frees the
-/// memory after all work that uses it. That does not block, unless the memory came from an
-/// [allocator](crate::Allocator) that knows no streams: [`Allocator::plain`],
-/// [`Allocator::from_functions`]. [`Stream::alloc_from`] allocates from a
-/// [`MemoryPool`](crate::MemoryPool).
+/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: the buffer keeps
+/// it alive, and is allocated and freed in its order. Dropping the buffer frees the memory after all
+/// work that uses it. That does not block, unless the memory came from an [allocator](crate::Allocator)
+/// without streams: [`Allocator::plain`], [`Allocator::from_functions`]. [`Stream::alloc_from`]
+/// allocates from a [`MemoryPool`](crate::MemoryPool).
 ///
 /// Memory that belongs to no stream comes from [`Context::alloc`], from other code
 /// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such
 /// a buffer blocks until the work that uses it is done.
 ///
-/// What every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`, is at [`Buffer`].
+/// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`.
 ///
 /// [`Stream::alloc`]: crate::Stream::alloc
 /// [`Stream::alloc_from`]: crate::Stream::alloc_from

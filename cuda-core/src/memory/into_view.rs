@@ -1,4 +1,4 @@
-//! Arguments that are viewed: references to memory, and views of it.
+//! Arguments that are taken as views: references to memory, and views.
 
 use crate::memory::{Memory, Slice, SliceMut};
 use crate::types::Pod;
@@ -8,13 +8,13 @@ use crate::types::Pod;
 /// `V` is one of [`DeviceSlice`](crate::DeviceSlice), [`DeviceSliceMut`](crate::DeviceSliceMut),
 /// [`PinnedSlice`](crate::PinnedSlice), [`PinnedSliceMut`](crate::PinnedSliceMut),
 /// [`HostSlice`](crate::HostSlice), [`HostSliceMut`](crate::HostSliceMut), [`Whole`](crate::Whole)
-/// and [`WholeMut`](crate::WholeMut), whose pages say what is given for them. The trait adds nothing
-/// to [`Into`] but the compiler's message about an argument that is no such memory.
+/// and [`WholeMut`](crate::WholeMut), whose pages list the accepted arguments. All that the trait adds
+/// to [`Into`] is the compiler's message about an argument of another type.
 ///
 /// The argument is moved, so a function that has `buffer: &mut DeviceBuffer<T>` and uses it again writes
 /// `&mut *buffer`, as for any generic argument.
 ///
-/// A type of your own is given directly if it implements [`From`] and this trait:
+/// A type of your own can be passed directly if it implements [`From`] and this trait:
 ///
 /// ```no_run
 /// use cuda_core::{DeviceBuffer, DeviceSlice, IntoView};

@@ -1,4 +1,4 @@
-//! Memory: blocks of the device and of the host, each with a ledger of the streams that use it.
+//! Memory: blocks on the device and on the host, each with a ledger of the streams that use it.
 
 use std::mem::ManuallyDrop;
 
@@ -50,24 +50,24 @@ pub trait Memory: Located {}
 
 impl<M: Located> Memory for M {}
 
-/// What differs between kinds of memory.
+/// The operations and types that differ between kinds of memory.
 pub(crate) trait MemoryKind: Copy + 'static {
     /// The type of a block's address.
     type Address: Copy + Send + Sync;
-    /// What keeps a block allocated.
+    /// The value that keeps a block allocated.
     type Backing: Send + Sync;
 
-    /// What a block that could not be freed is reported as.
+    /// The resource as which a block that could not be freed is reported.
     const RESOURCE: Resource;
 
-    /// The address of blocks of no bytes.
+    /// The address of blocks of zero bytes.
     const NOWHERE: Self::Address;
 
     /// Frees a block after all work that uses it.
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease>;
 
-    /// Frees a block that only its home stream uses, if that takes no driver call and leaves
-    /// nothing of the block to be dropped. Returns whether it did.
+    /// Frees a block that only its home stream uses, if that takes no driver call and leaves no part of
+    /// the block to drop. Returns whether the block was freed.
     #[inline]
     fn recycle(_block: &mut Block<Self>) -> bool {
         false
@@ -78,18 +78,18 @@ pub(crate) trait MemoryKind: Copy + 'static {
         true
     }
 
-    /// Whether that work may wait for other processes, and so for ever.
+    /// Whether the work that uses the block may wait for other processes, and so forever.
     fn waits_for_others(_block: &Block<Self>) -> bool {
         false
     }
 
-    /// Frees the block by that function: at once, or when all its work is done, so that no thread waits
-    /// for each of many blocks.
+    /// Calls `free` with the block: at once, or when all work on the block is done, so that no thread
+    /// waits for each of many blocks.
     fn free_by(block: Block<Self>, free: fn(Block<Self>, Result<()>)) {
         free(block, Ok(()));
     }
 
-    /// What a graph does with the memory.
+    /// How a graph treats the memory.
     #[inline]
     fn in_graphs(_block: &Block<Self>) -> InGraphs {
         InGraphs::Kept
@@ -98,28 +98,28 @@ pub(crate) trait MemoryKind: Copy + 'static {
     /// The context that the block is allocated in.
     fn context_of(backing: &Self::Backing) -> &Context;
 
-    /// The address as a number, for reports.
+    /// Returns the address as a number, for reports.
     fn number(address: Self::Address) -> u64;
 }
 
-/// A kind of memory that has addresses, as arrays have not.
+/// A kind of memory that has addresses; arrays have none.
 pub(crate) trait Located: MemoryKind {
-    /// The address of the byte at that offset.
+    /// Returns the address of the byte at `offset`.
     fn place(block: &Block<Self>, offset: usize) -> Place;
 
-    /// Whether streams of all devices use the block as if it were their own device's.
+    /// Whether streams of all devices use the block as if it were on their own device.
     #[cold]
     fn is_everywhere(_block: &Block<Self>) -> bool {
         false
     }
 
-    /// The device or context that the memory belongs to, if others need to be given access.
+    /// Returns the device or context that the memory belongs to, if others need to be given access.
     fn confined_to(_block: &Block<Self>) -> Option<Confined> {
         None
     }
 
-    /// Whether the memory's owner knows that kernels of the device do not reach it for that access. Asked for other
-    /// contexts than the memory's.
+    /// Whether the memory's owner knows that kernels of the device have no such access to it. Called
+    /// only for contexts other than the memory's.
     fn is_closed_to(_block: &Block<Self>, _device: Device, _access: Access) -> bool {
         false
     }
@@ -133,7 +133,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The address in the address space that the host and all devices share.
+    /// Returns the address in the address space that the host and all devices share.
     pub(crate) fn unified(self) -> CUdeviceptr {
         match self {
             Place::Host(pointer) => pointer.expose_provenance() as CUdeviceptr,
@@ -144,8 +144,8 @@ impl Place {
 
 /// An allocation with its ledger.
 pub(crate) struct Block<M: MemoryKind> {
-    // INVARIANT: unless `bytes` is zero, the first of `bytes` allocated bytes that are not freed
-    // before this block frees them.
+    // INVARIANT: unless `bytes` is zero, `address` is that of the first of `bytes` allocated bytes,
+    // which are not freed before this block frees them.
     pub(crate) address: M::Address,
     pub(crate) bytes: usize,
     pub(crate) ledger: Ledger,
@@ -153,13 +153,13 @@ pub(crate) struct Block<M: MemoryKind> {
 }
 
 impl<M: MemoryKind> Block<M> {
-    /// A block that no stream uses yet. The caller allocated it.
+    /// Creates a block that no stream uses yet, of memory that the caller allocated.
     pub(crate) fn unused(address: M::Address, bytes: usize, backing: M::Backing) -> Self {
         Self { address, bytes, ledger: Ledger::default(), backing }
     }
 
-    /// What `Drop` does. A block whose last work is on a stream that other code captures is tried
-    /// again when later blocks are freed.
+    /// Frees the block as `Drop` does. If other code captures the stream of its last work, freeing is
+    /// retried when later blocks are freed.
     fn free_or_keep(self)
     where
         M::Address: 'static,
@@ -172,8 +172,8 @@ impl<M: MemoryKind> Block<M> {
         });
     }
 
-    /// Frees the block, or leaves it behind, and returns whether it is free; [`None`] if other code
-    /// captures the stream of its last work, so that it has to be tried again.
+    /// Frees the block, or leaves it behind, and returns whether it was freed. Returns [`None`] if
+    /// other code captures the stream of the block's last work: the caller must try again.
     fn free_unless_held(&mut self) -> Option<bool> {
         match M::free(self) {
             Err(FailedRelease::Kept(error)) if held::is_held(&error) => None,
@@ -181,7 +181,7 @@ impl<M: MemoryKind> Block<M> {
         }
     }
 
-    /// Frees the block, whose buffer was dropped while graphs used it. Dropping the last graph does not
+    /// Frees a block whose buffer was dropped while graphs used it. The drop of the last graph does not
     /// wait for work that uses the memory.
     fn free_from_graphs(self) {
         let uses = self.ledger.last_uses(&self.whole());
@@ -190,9 +190,9 @@ impl<M: MemoryKind> Block<M> {
         if waits || deferred::must_not_run_here() { deferred::run_elsewhere(free) } else { free() }
     }
 
-    /// What the drop of its owner does with a block that has bytes.
+    /// Ends a non-empty block when its owner is dropped.
     fn end(mut self) {
-        // In a fork's child, a thread that does not exist there may hold the shared ledger's lock.
+        // In a forked child, a thread that exists only in the parent may hold the shared ledger's lock.
         let shared = self.ledger.shared().filter(|_| !driver::is_gone());
         if let Some(shared) = shared.cloned() {
             return shared.take_over(OnDrop::new(move || self.free_from_graphs()));
@@ -224,7 +224,7 @@ impl<M: MemoryKind> Block<M> {
 pub(crate) struct Storage<M: MemoryKind> {
     // INVARIANT: taken only by `Drop`.
     block: ManuallyDrop<Block<M>>,
-    /// It had bytes, which may still be allocated; see [`crate::process::release`].
+    /// The block had bytes that may still be allocated; see [`crate::process::release`].
     given_up: bool,
 }
 
@@ -247,7 +247,7 @@ impl<M: MemoryKind> Storage<M> {
         &mut self.block.backing
     }
 
-    /// Refuses memory that was given up, of which no bytes are left here.
+    /// Returns an error if the memory was given up; its length is then zero.
     #[inline]
     pub(crate) fn ensure(&self) -> Result<()> {
         if self.given_up { Err(Error::GivenUp { what: M::RESOURCE }) } else { Ok(()) }
@@ -266,13 +266,13 @@ impl<M: MemoryKind> Storage<M> {
         Ok(())
     }
 
-    /// Refuses memory that a graph uses.
+    /// Returns an error if a graph uses the memory.
     pub(crate) fn require_no_graph(&self, op: &'static str) -> Result<()> {
         let free = !self.block.ledger.is_in_graphs();
         Error::unless(free, op, "a graph uses the memory")
     }
 
-    /// [`note_use`] of these bytes.
+    /// Calls [`note_use`] for these bytes.
     pub(crate) fn note_use<K: StreamKind>(
         &self,
         stream: &Stream<K>,
@@ -282,7 +282,8 @@ impl<M: MemoryKind> Storage<M> {
         note_use(stream.core(), &self.block.ledger, range, access, M::in_graphs(&self.block))
     }
 
-    /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.
+    /// Frees the block as `Drop` does, but returns the error. Unless the block was
+    /// [kept](FailedRelease::Kept), the storage is then empty.
     pub(crate) fn free(&mut self) -> Result<()> {
         self.ensure()?;
         let (address, bytes) = (self.block.address, self.block.bytes);
@@ -300,14 +301,14 @@ impl<M: MemoryKind> Storage<M> {
         freed.map_err(|why| why.into_reported(M::RESOURCE, M::number(address), bytes))
     }
 
-    /// Leaves the memory to the caller: it is not freed here any more.
+    /// Leaves the memory to the caller: this storage no longer frees it.
     pub(crate) fn disown(&mut self) {
         self.block.address = M::NOWHERE;
         self.block.bytes = 0;
     }
 
-    /// What `Drop` does, if it may run here; returns whether nothing is left of the memory, [`None`] if
-    /// it has to be tried again.
+    /// Frees the block as `Drop` does; the caller ensures that this may run here. Returns whether the
+    /// memory was freed, [`None`] if the caller must try again.
     pub(crate) fn free_or_give_up(&mut self) -> Option<bool> {
         if self.block.bytes > 0 {
             self.given_up = !self.block.free_unless_held()?;
@@ -323,7 +324,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
         if self.block.bytes > 0 && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        // SAFETY: the field is not touched after this, which is the end of the drop.
+        // SAFETY: this is the end of the drop; nothing touches the field afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
         if block.bytes > 0 {
             block.end();
@@ -331,7 +332,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
     }
 }
 
-/// Size of `len` elements of `T`, if an object may have that many bytes and `T` fits memory that is
+/// Returns the size of `len` elements of `T`, if an object may have that many bytes and `T` fits memory
 /// aligned to `alignment`.
 pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     if align_of::<T>() > alignment {
@@ -342,8 +343,8 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
         .ok_or(Error::SizeOverflow { len, element_size: size_of::<T>() })
 }
 
-/// How many elements of type `T` the bytes at `address` are. No bytes are no elements of any size, but
-/// their address must still be aligned for `T`.
+/// Returns how many elements of type `T` the bytes at `address` hold. Zero bytes hold zero elements of
+/// any type, but their address must still be aligned for `T`.
 pub(crate) fn elements<T>(bytes: usize, address: u64) -> Result<usize> {
     let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
     if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
@@ -368,13 +369,13 @@ fn over_aligned(alignment: usize, available: usize) -> Error {
     Error::invalid("allocation", why)
 }
 
-/// Refuses the number of a thing, `what` in the singular, of which there are `len`.
+/// Returns an error unless `index` is less than `len`; `what` names the thing in the singular.
 pub(crate) fn within(op: &'static str, what: &str, index: usize, len: usize) -> Result<()> {
     let why = || format!("there is no {what} {index} among {len}, counted from 0");
     Error::unless_with(index < len, op, why)
 }
 
-/// Refuses a copy between slices of different length.
+/// Returns an error if source and destination differ in length.
 #[inline]
 pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
     let differ = || LengthMismatch { op, source_len, destination_len }.into();

@@ -12,12 +12,12 @@ use crate::memory::{Buffer, DeviceMemory, Memory, Slice, Storage, views};
 use crate::types::Pod;
 use crate::util::{debug_by, from};
 
-/// A part of a buffer that several owners share: read-only, and without a lifetime, so that it can
-/// be kept in a struct, in a map, or in a task that outlives the caller.
+/// A part of a buffer that several owners share: read-only, and without a lifetime. It can be kept in a
+/// struct, in a map, or in a task that outlives the caller.
 ///
-/// `&shared` is accepted wherever `&buffer` is: as a source of copies, and as an argument of a
-/// kernel that reads it. Clones and parts keep the whole buffer allocated, until the last of them
-/// and of the [`Arc`]s that it was made from is gone. No method calls the driver.
+/// `&shared` is accepted wherever `&buffer` is: as a source of copies, and as an argument of a kernel
+/// that reads it. The whole buffer stays allocated until the last clone, the last part and the last
+/// [`Arc`] that they were made from are dropped. No method calls the driver.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -32,8 +32,8 @@ use crate::util::{debug_by, from};
 /// ```
 #[derive(Clone)]
 pub struct SharedSlice<T: Pod, M: Memory = DeviceMemory> {
-    // INVARIANT: its storage stays as it is while this value exists: an `Arc` that others refer to
-    // lends nothing exclusively.
+    // INVARIANT: the buffer's storage does not change while this value exists: a shared `Arc` grants no
+    // exclusive access.
     buffer: Arc<dyn Shared<M>>,
     // INVARIANT: as for `Slice`.
     start: usize,
@@ -41,7 +41,7 @@ pub struct SharedSlice<T: Pod, M: Memory = DeviceMemory> {
     _elements: PhantomData<T>,
 }
 
-// As its buffer is, whose type is not known here.
+// Unwind-safe as the buffer is, whose type is erased here.
 impl<T: Pod, M: Memory> UnwindSafe for SharedSlice<T, M> {}
 impl<T: Pod, M: Memory> RefUnwindSafe for SharedSlice<T, M> {}
 
@@ -64,12 +64,13 @@ impl<T: Pod, M: Memory, X: Send + Sync + 'static> Shared<M> for Buffer<T, M, X> 
 impl<T: Pod, M: Memory> SharedSlice<T, M> {
     lengths!();
 
-    /// The elements as a view: its methods name device, context and address, and divide it further.
+    /// Returns the elements as a view, whose methods return device, context and address, and divide it
+    /// further.
     pub fn as_view(&self) -> Slice<'_, T, M> {
         Slice::part(self.buffer.storage(), self.start, self.len)
     }
 
-    /// A part that shares the buffer, too.
+    /// Returns a part that also shares the buffer.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -77,7 +78,7 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
         Ok(self.same(self.as_view().slice(range)?))
     }
 
-    /// The same bytes as elements of another type: [`Slice::cast`].
+    /// Reinterprets the bytes as elements of another type: [`Slice::cast`].
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid).
@@ -95,12 +96,13 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
         Ok(self.same(self.as_view().cast()?))
     }
 
-    /// The buffer again, to be written, if no other owner shares it.
+    /// Returns the buffer, for writing, if it has no other owner.
     ///
     /// # Errors
-    /// The value itself, unchanged: if there is another owner, for a part, for a buffer of other
-    /// elements or of a type of its own, such as [`ManagedBuffer`](crate::managed::ManagedBuffer), and
-    /// for a tensor of [another library](crate::dlpack).
+    /// The value itself, unchanged: if there is another owner, for a part, for a buffer of another
+    /// element type, for a buffer whose type has a third parameter, such as
+    /// [`ManagedBuffer`](crate::managed::ManagedBuffer), and for a tensor of
+    /// [another library](crate::dlpack).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -127,13 +129,13 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
         }
     }
 
-    /// The same memory as bytes.
+    /// Returns the same memory as bytes.
     pub(crate) fn into_bytes(self) -> SharedSlice<u8, M> {
         let (start, len) = (self.start, self.byte_len());
         SharedSlice { buffer: self.buffer, start, len, _elements: PhantomData }
     }
 
-    /// The elements of `view`, which is a view of this buffer.
+    /// Returns the elements of `view`, which is a view of this buffer.
     fn same<U: Pod>(&self, view: Slice<'_, U, M>) -> SharedSlice<U, M> {
         let (start, len) = (view.range().start, view.len());
         SharedSlice { buffer: self.buffer.clone(), start, len, _elements: PhantomData }

@@ -1,4 +1,4 @@
-//! Views: a part of a buffer, borrowed like a slice.
+//! Views: parts of a buffer, borrowed like slices.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -48,23 +48,22 @@ pub struct Slice<'a, T: Pod, M: Memory> {
 /// ```
 pub struct SliceMut<'a, T: Pod, M: Memory> {
     hold: Hold<'a, M>,
-    // INVARIANT: as for `Slice`; and no other view of these elements is in use while this one
-    // lives.
+    // INVARIANT: as for `Slice`; and no other view of these elements is used while this one lives.
     start: usize,
     len: usize,
     _elements: PhantomData<&'a mut [T]>,
 }
 
-/// What an exclusive view borrows of its allocation.
+/// How an exclusive view borrows its allocation.
 enum Hold<'a, M: Memory> {
-    /// All of it exclusively: its ledger needs no lock.
+    /// Exclusive borrow of the whole allocation: its ledger needs no lock.
     Sole(&'a mut Storage<M>),
-    /// A part; other views may have the rest.
-    // INVARIANT: no other view of this storage has this view's elements.
+    /// Shared borrow for a part of the allocation; other views may have the rest.
+    // INVARIANT: no other view of this storage includes this view's elements.
     Part(&'a Storage<M>),
 }
 
-/// The methods about the length of a buffer or a view.
+/// Defines the methods for the length of a buffer or a view.
 macro_rules! lengths {
     () => {
         /// The number of elements.
@@ -88,7 +87,7 @@ pub(crate) use lengths;
 
 /// # The view
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
-    /// The `len` elements from that byte on, which are of `storage` and aligned.
+    /// Creates a view of `len` elements of `storage` from byte `start` on, which is aligned for them.
     #[inline]
     pub(crate) fn part(storage: &'a Storage<M>, start: usize, len: usize) -> Self {
         Self { storage, start, len, _elements: PhantomData }
@@ -96,7 +95,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
     lengths!();
 
-    /// A part of the view.
+    /// Returns a view of the elements in `range`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -113,7 +112,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok(Self { start: self.start + start * size_of::<T>(), len: end - start, ..*self })
     }
 
-    /// The elements before `mid`, and from it on.
+    /// Returns views of the elements before `mid` and of the rest.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if `mid` is greater than the length.
@@ -129,8 +128,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
-    /// Consecutive views of `len` elements each, the last one perhaps shorter; together they are
-    /// this view.
+    /// Divides the view into consecutive views of `len` elements each; the last one may be shorter.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `len` is zero.
@@ -160,8 +158,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok((0..view.len.div_ceil(len)).map(part))
     }
 
-    /// The same bytes as elements of another type, whose size must divide them and whose alignment
-    /// must not exceed theirs.
+    /// Reinterprets the bytes as elements of type `U`. The size of `U` must divide their number, and
+    /// the alignment of `U` must not exceed that of their address.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -180,11 +178,11 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     }
 
     /// Notes that work that other code enqueues on `stream` uses these elements:
-    /// [`Buffer::note_use`](crate::Buffer::note_use) for a part of a buffer. Work on other parts is
-    /// neither waited for nor made to wait.
+    /// [`Buffer::note_use`](crate::Buffer::note_use) for a part of a buffer. This orders nothing with
+    /// work on other parts.
     ///
     /// # Errors
-    /// The driver's, when the stream is made to wait.
+    /// The driver's, if making the stream wait fails.
     ///
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use), for these elements.
@@ -230,7 +228,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self.block().ledger
     }
 
-    /// The access of an operation that reads the elements.
+    /// Returns the access of an operation that reads the elements.
     #[inline]
     pub(crate) fn read(&self) -> Touch<'a> {
         Touch::shared(self.ledger(), self.range(), Access::Read, M::in_graphs(self.block()))
@@ -256,7 +254,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         }
     }
 
-    /// Where the elements are, if others need to be given access.
+    /// Returns the device or context of the elements, if others need to be given access.
     pub(crate) fn confined(&self) -> Option<Confined> {
         M::confined_to(self.block())
     }
@@ -267,8 +265,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.owner().map(Context::device)
     }
 
-    /// The device that the elements count as being on for a stream: the stream's own, for managed
-    /// memory that every device uses as its own.
+    /// Returns the device on which the elements count as being for `stream`: the stream's own device
+    /// for managed memory that every device uses as its own.
     #[inline]
     pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
         let on = self.on()?;
@@ -278,8 +276,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Some(stream.device())
     }
 
-    /// The device whose streams alone may use the elements; [`None`] for memory that every device uses
-    /// as its own, and for host memory.
+    /// Returns the only device whose streams may use the elements; [`None`] for memory that every
+    /// device uses as its own, and for host memory.
     pub(crate) fn only_on(&self) -> Option<Device> {
         self.on().filter(|_| !M::is_everywhere(self.block()))
     }
@@ -287,13 +285,14 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
 /// # The view
 impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
-    /// All `len` elements of `storage`, which has room for them.
+    /// Creates a view of all `len` elements of `storage`, which has room for them.
     #[inline]
     pub(crate) fn whole(storage: &'a mut Storage<M>, len: usize) -> Self {
         Self { hold: Hold::Sole(storage), start: 0, len, _elements: PhantomData }
     }
 
-    /// The caller creates no other view of these elements while this one lives.
+    /// Makes an exclusive view of `view`. The caller creates no other view of its elements while this
+    /// one lives.
     fn part(view: Slice<'a, T, M>) -> Self {
         Self {
             hold: Hold::Part(view.storage),
@@ -307,7 +306,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
 
     of_context! { "The context that the memory belongs to.": |it| it.as_view().context() }
 
-    /// The same elements, shared for as long as `self` is borrowed.
+    /// Returns a shared view of the same elements while `self` is borrowed.
     #[inline]
     pub fn as_view(&self) -> Slice<'_, T, M> {
         let storage = match &self.hold {
@@ -317,7 +316,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Slice { storage, start: self.start, len: self.len, _elements: PhantomData }
     }
 
-    /// The same elements, exclusive for as long as `self` is borrowed.
+    /// Returns an exclusive view of the same elements while `self` is borrowed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -344,7 +343,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         self.into_view().cast().map(SliceMut::part)
     }
 
-    /// A part of the view, exclusive for as long as `self` is borrowed.
+    /// Returns an exclusive view of the elements in `range` while `self` is borrowed.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -352,8 +351,8 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         self.reborrow().into_slice(range)
     }
 
-    /// Two views, of the elements before `mid` and from it on. They can be used on two streams at
-    /// once: neither waits for the other.
+    /// Splits the view into the elements before `mid` and the rest. The two views can be used on two
+    /// streams at once: neither waits for the other.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if `mid` is greater than the length.
@@ -362,9 +361,10 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok((Self::part(head), Self::part(tail)))
     }
 
-    /// [`Slice::chunks`] for an exclusive view. Each chunk can be used on a stream of its own: up to 32 chunks
-    /// that are in use at once do not wait for each other. Of more, the uses of one stream's chunks are merged to one
-    /// range, and a stream may wait for another stream's chunks that lie between its own.
+    /// [`Slice::chunks`] for an exclusive view. Each chunk can be used on a stream of its own. Up to 32
+    /// chunks that are in use at once do not wait for each other. Beyond that, the uses of one stream's
+    /// chunks are merged into one range, and a stream may wait for another stream's chunks that lie
+    /// between its own.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `len` is zero.
@@ -384,7 +384,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok(self.into_view().chunks(len)?.map(Self::part))
     }
 
-    /// [`SliceMut::slice_mut`] for as long as `self` was borrowed, for functions that return a part of a view.
+    /// [`SliceMut::slice_mut`] with the lifetime of `self`, for functions that return a part of a view.
     ///
     /// # Errors
     /// As [`Slice::slice`].
@@ -400,7 +400,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         self.into_view().slice(range).map(Self::part)
     }
 
-    /// The same elements for as long as `self` was borrowed, still exclusive.
+    /// Returns a view with the lifetime of `self`; the caller keeps it exclusive.
     pub(crate) fn into_view(self) -> Slice<'a, T, M> {
         let storage = match self.hold {
             Hold::Sole(storage) => storage,
@@ -409,13 +409,13 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Slice { storage, start: self.start, len: self.len, _elements: PhantomData }
     }
 
-    /// The access of an operation that writes the elements.
+    /// Returns the access of an operation that writes the elements.
     #[inline]
     pub(crate) fn write(&mut self) -> Touch<'_> {
         self.reborrow().into_touch()
     }
 
-    /// [`SliceMut::write`] for as long as `self` was borrowed.
+    /// [`SliceMut::write`] with the lifetime of `self`.
     #[inline]
     pub(crate) fn into_touch(self) -> Touch<'a> {
         let range = self.start..self.start + self.byte_len();
@@ -428,7 +428,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     }
 }
 
-/// Start and end of `range` within `len` elements.
+/// Returns start and end of `range` within `len` elements.
 pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),

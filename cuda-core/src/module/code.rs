@@ -1,4 +1,4 @@
-//! The code that kernels and global variables belong to, and its users.
+//! The code that kernels and global variables belong to, and the users of that code.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::lock;
 
-/// What keeps a kernel or a global variable loaded.
+/// The module or library that keeps a kernel or a global variable loaded.
 #[derive(Clone)]
 pub(crate) enum Code {
     Module(Arc<Owned<Loaded>>),
@@ -35,7 +35,8 @@ impl Code {
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
         match self {
             Code::Module(loaded) => loaded.users.launches.mark_whole(stream, seq),
-            // It belongs to no context, and keeps none alive once its launches are known to have completed.
+            // A library belongs to no context, and keeps none alive once its launches are known to
+            // have completed.
             Code::Library(library) => library.users.launches.mark_whole_apart(stream, seq),
         }
     }
@@ -46,16 +47,16 @@ impl Code {
 pub(crate) struct Users {
     /// Launches, as reads of one byte; unloading is a write of that byte.
     launches: Ledger,
-    /// Addresses of globals for which there is a buffer.
+    /// Addresses of the globals that a buffer covers.
     globals: Mutex<Vec<u64>>,
     /// Work on a global could not be waited for.
     in_use_for_good: AtomicBool,
 }
 
-/// What was found in code, by name.
+/// Handles already found in code, by name.
 pub(super) type ByName<V> = Mutex<HashMap<String, Arc<V>>>;
 
-/// What has that name. `look_up`, which names `op` in errors, finds it the first time.
+/// Returns the entry for that name. `look_up`, which names `op` in errors, finds it the first time.
 pub(super) fn find_once<V>(
     known: &ByName<V>,
     op: &'static str,
@@ -70,7 +71,7 @@ pub(super) fn find_once<V>(
 }
 
 impl Users {
-    /// Forgets launches that are known to have completed. No driver call.
+    /// Forgets launches that are known to have completed. Makes no driver call.
     pub(super) fn forget_reached(&self) {
         self.launches.prune(&WHOLE);
     }
@@ -89,13 +90,13 @@ impl Users {
         lock(&self.globals).retain(|taken| *taken != address);
     }
 
-    /// Notes that work on a global may go on forever, so that the code is never unloaded.
+    /// Notes that work on a global may never complete, so that the code is never unloaded.
     pub(super) fn keep_for_good(&self) {
         self.in_use_for_good.store(true, Ordering::Release);
     }
 
-    /// Waits until the kernels that were launched have completed. CUDA does not document that the
-    /// driver waits for them itself when the code is unloaded.
+    /// Waits until the launched kernels have completed. CUDA does not document that unloading code
+    /// waits for them.
     pub(super) fn wait(&mut self) -> Result<()> {
         if *self.in_use_for_good.get_mut() {
             return Err(Error::LostStream);

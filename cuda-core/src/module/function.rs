@@ -46,23 +46,23 @@ pub type FunctionAttribute = CUfunction_attribute;
 #[derive(Clone)]
 #[doc(alias("CudaFunction", "CUfunction"))]
 pub struct Function {
-    // INVARIANT: of `code` in `context`, which both stay while this value exists.
+    // INVARIANT: a function of `code` in `context`; both stay alive while this value exists.
     found: Arc<FoundFunction>,
     context: Context,
     code: Code,
 }
 
-/// What is known of a function; its module or its [`Kernel`](super::Kernel) keeps it for the next
-/// look-up.
+/// The driver's handle for a function and its limits; its module or its [`Kernel`](super::Kernel)
+/// keeps it for the next look-up.
 pub(super) struct FoundFunction {
-    // INVARIANT: a function for as long as its code is loaded and its context lives, which a
-    // `Function` sees to.
+    // INVARIANT: valid while its code is loaded and its context lives, which every `Function`
+    // ensures.
     raw: Handle<CUfunction>,
     name: String,
     limits: OnceLock<LaunchLimits>,
 }
 
-/// The most names that the error for one that is missing lists.
+/// The most names that the error for a missing name lists.
 pub(super) const LISTED: usize = 8;
 
 /// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
@@ -79,7 +79,7 @@ pub(super) const LISTED: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct FunctionAttributes {
-    /// The most threads a block of it may have, given the registers it uses.
+    /// The most threads that a block of the kernel may have, given the registers it uses.
     pub max_threads_per_block: u32,
     /// Shared memory that the kernel declares, in bytes per block.
     pub static_shared: usize,
@@ -89,11 +89,11 @@ pub struct FunctionAttributes {
     pub local: usize,
     /// Registers per thread.
     pub registers: u32,
-    /// PTX version that it was compiled from, 70 for 7.0.
+    /// PTX version that the kernel was compiled from, 70 for 7.0.
     pub ptx_version: u32,
-    /// Compute capability that it was compiled for, 90 for 9.0.
+    /// Compute capability that the kernel was compiled for, 90 for 9.0.
     pub binary_version: u32,
-    /// Whether it was compiled with the cache mode
+    /// Whether the kernel was compiled with the cache mode
     /// [`JitCache::All`](crate::jit::JitCache::All).
     pub caches_all: bool,
     /// Dynamic shared memory that a launch may request, in bytes per block.
@@ -109,32 +109,33 @@ impl FoundFunction {
     }
 }
 
-/// The name of a function: `cuFuncGetName`, from CUDA 12.3 on.
+/// Returns the name of a function: `cuFuncGetName`, from CUDA 12.3 on.
 ///
 /// # Safety
 /// The function is loaded in that context.
 pub(crate) unsafe fn name_of(context: &Context, function: CUfunction) -> Result<String> {
     let name = context.ask("cuFuncGetName", ptr::null(), |name| {
-        // SAFETY: loaded, by the caller's promise; the call writes one address, to an exclusive borrow.
+        // SAFETY: the function is loaded by the caller's promise; the call writes one address, to
+        // an exclusive borrow.
         unsafe { cu::cuFuncGetName(name, function) }
     })?;
-    // SAFETY: the driver's string, NUL-terminated, which lives as long as the function's code.
+    // SAFETY: the driver's NUL-terminated string, which lives as long as the function's code.
     Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 /// # The function and its attributes
 impl Function {
-    /// The function of `code` that was found in `context`.
+    /// Returns the function of `code` that was found in `context`.
     pub(super) fn of(found: Arc<FoundFunction>, context: &Context, code: Code) -> Self {
         Self { found, context: context.clone(), code }
     }
 
-    /// The name by which it was looked up.
+    /// The name by which the function was looked up.
     pub fn name(&self) -> &str {
         &self.found.name
     }
 
-    /// The module that it belongs to; [`None`] for a kernel of a library.
+    /// The module that the function belongs to; [`None`] for a kernel of a library.
     pub fn module(&self) -> Option<Module> {
         match &self.code {
             Code::Module(loaded) => Some(Module(loaded.clone())),
@@ -142,7 +143,7 @@ impl Function {
         }
     }
 
-    /// The context that it was loaded into.
+    /// The context that the function was loaded into.
     #[inline]
     pub fn context(&self) -> &Context {
         &self.context
@@ -150,13 +151,13 @@ impl Function {
 
     /// The driver's handle, valid while `self` or a clone lives.
     ///
-    /// Neither the module nor buffers know of a launch that other code makes with the handle.
+    /// The module and the buffers do not know of launches that other code makes with the handle.
     #[inline]
     pub fn as_raw(&self) -> CUfunction {
         self.found.raw.0
     }
 
-    /// Notes that it was launched.
+    /// Notes that the function was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
         self.code.launched(stream, seq);
@@ -168,7 +169,7 @@ impl Function {
         get_or_try_init(&self.found.limits, || LaunchLimits::of(self))
     }
 
-    /// One attribute: `cuFuncGetAttribute`.
+    /// Returns one attribute: `cuFuncGetAttribute`.
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
@@ -194,7 +195,7 @@ impl Function {
         })
     }
 
-    /// An attribute that is never negative, with the context current.
+    /// Returns an attribute that is never negative. The context must be current.
     pub(super) fn number(&self, attribute: FunctionAttribute) -> Result<u32> {
         Ok(u32::try_from(self.attribute_entered(attribute)?).unwrap_or(0))
     }
@@ -205,7 +206,7 @@ impl Function {
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
-        // Asked for before, so that an error says that nothing was set.
+        // Queried first, so that its error means that nothing was set.
         let limits = if attribute == MAX_DYNAMIC { Some(self.limits()?) } else { None };
         self.context().ask("cuFuncSetAttribute", (), |()| {
             // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
@@ -217,7 +218,7 @@ impl Function {
         Ok(())
     }
 
-    /// The kernel's attributes: `cuFuncGetAttribute`, ten times.
+    /// Returns the kernel's attributes: `cuFuncGetAttribute`, ten times.
     ///
     /// # Errors
     /// The driver's.
@@ -271,8 +272,8 @@ impl Function {
         self.set_attribute(MAX_DYNAMIC, value)
     }
 
-    /// Hints how much of the L1 cache to use as shared memory, in percent; [`None`]: the driver
-    /// chooses. `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
+    /// Hints how much of the L1 cache to use as shared memory, in percent:
+    /// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`. With [`None`] the driver chooses.
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` above 100.
@@ -302,8 +303,8 @@ impl Function {
         })
     }
 
-    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver is
-    /// older than CUDA 12.4.
+    /// Returns the sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] before
+    /// CUDA 12.4.
     ///
     /// # Errors
     /// The driver's.
@@ -336,7 +337,7 @@ impl Function {
                 cuda_sys::CUDA_SUCCESS => sizes.push(size),
                 cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => return Ok(None),
                 // "If the paramIndex is out of range, CUDA_ERROR_INVALID_VALUE is returned": there
-                // is no other way to learn how many there are.
+                // is no other way to learn the number of parameters.
                 cuda_sys::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
                 code => return check("cuFuncGetParamInfo", code).map(|()| None),
             }
@@ -344,8 +345,8 @@ impl Function {
     }
 
     /// Checks that the kernel was compiled with parameters of these sizes, in bytes, if the driver
-    /// [reports](Function::parameters) those. The driver is asked once for a function, and not
-    /// again by its launches.
+    /// [reports](Function::parameters) them. Asks the driver once for each function; the function's
+    /// launches do not ask again.
     ///
     /// # Errors
     /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount) and

@@ -13,19 +13,19 @@ use crate::types::Pod;
 
 /// # Global variables
 impl Module {
-    /// The global or constant variable with that name, as a buffer over all of it:
-    /// `cuModuleGetGlobal_v2`, and `cuPointerGetAttributes` to learn whether it is a managed
+    /// Returns the global or constant variable with that name, as a buffer over all of it:
+    /// `cuModuleGetGlobal_v2`. Calls `cuPointerGetAttributes` to learn whether this is a managed
     /// variable, which every context reaches.
     ///
-    /// There is one such buffer at a time: no other code can read or write the variable through
-    /// this crate while it lives. It keeps the module loaded, and dropping it waits for the work
+    /// A variable has one buffer at a time: while the buffer lives, no other code can access the
+    /// variable through this crate. The buffer keeps the module loaded, and dropping it waits for the work
     /// that uses it. Kernels reach the variable without being passed it, so launches must name it
     /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer
-    /// lives, if the variable is not a whole number of elements or not aligned for them, and for a
-    /// name with a NUL byte.
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while another
+    /// buffer of the variable lives, if the variable is not a whole number of elements or not
+    /// aligned for them, and for a name with a NUL byte.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -43,7 +43,7 @@ impl Module {
         let handle = self.0.live()?.raw.0;
         let found = self.context().ask("cuModuleGetGlobal", (0, 0), |(address, bytes)| {
             // SAFETY: the call writes an address and a size, to exclusive borrows; the name is
-            // NUL-terminated and read during the call only; `self` keeps the module loaded, whose
+            // NUL-terminated and read during the call only; `self` keeps the module loaded, and its
             // context is current.
             unsafe { cu::cuModuleGetGlobal_v2(address, bytes, handle, symbol.as_ptr()) }
         });
@@ -53,7 +53,7 @@ impl Module {
     }
 }
 
-/// The variable with that name as a buffer, unless there is one already.
+/// Returns the variable with that name as a buffer, unless a buffer of it exists.
 pub(super) fn buffer<T: Pod>(
     code: Code,
     context: &Context,
@@ -62,7 +62,7 @@ pub(super) fn buffer<T: Pod>(
     name: &str,
 ) -> Result<DeviceBuffer<T>> {
     let len = elements::<T>(bytes, address)?;
-    // A variable without bytes need not be taken.
+    // A variable of no bytes can have any number of buffers.
     let taken = bytes == 0 || code.users().take_global(address);
     let why = || format!("there is a buffer of the global `{name}` already");
     Error::unless_with(taken, "Module::global", why)?;
@@ -70,8 +70,8 @@ pub(super) fn buffer<T: Pod>(
     Ok(owned(context, address, bytes, owner, len))
 }
 
-/// Whether every context reaches the variable. If the driver does not answer, the variable counts
-/// as not managed.
+/// Returns whether this is a managed variable, which every context reaches; `false` if the driver
+/// does not answer.
 fn is_managed(address: CUdeviceptr) -> bool {
     PointerAttributes::of_device(address).is_ok_and(|attributes| attributes.is_managed)
 }
@@ -84,7 +84,7 @@ struct GlobalLease {
 }
 
 impl MemoryOwner for GlobalLease {
-    /// The memory belongs to the code; this only lets another buffer take the variable.
+    /// The memory belongs to the code, so nothing is freed: another buffer may take the variable.
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         self.code.users().give_global_back(address);
         self.given_back = true;

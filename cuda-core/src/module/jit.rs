@@ -1,4 +1,4 @@
-//! Options of the driver's compiler, and its answers.
+//! Options of the driver's compiler, and what it returns.
 
 use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
@@ -13,7 +13,7 @@ use crate::process::effect::is_refusal;
 use crate::util::raw_enum;
 
 raw_enum! {
-    /// What the driver does if an image holds no code for the device.
+    /// The driver's fallback if an image holds no code for the device.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -26,7 +26,7 @@ raw_enum! {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     JitFallback: CUjit_fallback {
-        /// Compiles the PTX in it: `CU_PREFER_PTX`.
+        /// Compiles the PTX in the image: `CU_PREFER_PTX`.
         PreferPtx = CU_PREFER_PTX,
         /// Uses a binary for another device that this one can run: `CU_PREFER_BINARY`.
         PreferBinary = CU_PREFER_BINARY,
@@ -34,7 +34,7 @@ raw_enum! {
 }
 
 raw_enum! {
-    /// Which cache the compiler prefers for loads from global memory.
+    /// The cache that the compiler prefers for loads from global memory.
     ///
     /// ```
     /// use cuda_core::jit::{JitCache, JitOptions};
@@ -44,9 +44,9 @@ raw_enum! {
     JitCache: CUjit_cacheMode {
         /// No option: `CU_JIT_CACHE_OPTION_NONE`.
         Default = CU_JIT_CACHE_OPTION_NONE,
-        /// The L1 cache is left out: `CU_JIT_CACHE_OPTION_CG`.
+        /// Bypasses the L1 cache: `CU_JIT_CACHE_OPTION_CG`.
         Global = CU_JIT_CACHE_OPTION_CG,
-        /// The L1 cache is used: `CU_JIT_CACHE_OPTION_CA`.
+        /// Uses the L1 cache: `CU_JIT_CACHE_OPTION_CA`.
         All = CU_JIT_CACHE_OPTION_CA,
     }
 }
@@ -54,9 +54,9 @@ raw_enum! {
 /// Options of the driver's PTX compiler, for a [`Module`](crate::Module), a `Library` or a
 /// [`Linker`](crate::jit::Linker).
 ///
-/// Options that are not set are left to the driver. The compiler's logs and its time are always
-/// requested: [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
-/// [modules](crate::Module::log) and libraries.
+/// Options that are not set are left to the driver. The compiler's logs and time are always
+/// requested: see [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time`
+/// of [modules](crate::Module::log) and libraries.
 ///
 /// ```
 /// use cuda_core::jit::{JitCache, JitOptions};
@@ -68,7 +68,8 @@ raw_enum! {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[must_use]
 pub struct JitOptions {
-    // Every option has a value: without one, the driver would read past the end of the array.
+    // Every key has a value: without one, the driver would read past the end of the array of
+    // values.
     pairs: Vec<(CUjit_option, u32)>,
 }
 
@@ -76,65 +77,64 @@ pub struct JitOptions {
 const LOG: usize = 16 << 10;
 
 impl JitOptions {
-    /// The driver's defaults.
+    /// Leaves every option to the driver.
     pub fn new() -> Self {
         Self::default()
     }
 
     fn set(mut self, option: CUjit_option, value: impl Into<Option<u32>>) -> Self {
         self.pairs.retain(|(known, _)| *known != option);
-        // In the order of the options, so that equal ones compare equal, in whatever order they were set.
+        // Sorted by option, so that equal sets compare equal in whatever order they were set.
         let at = self.pairs.partition_point(|(known, _)| known.0 < option.0);
         value.into().into_iter().for_each(|value| self.pairs.insert(at, (option, value)));
         self
     }
 
-    /// The most registers that a thread may use: `CU_JIT_MAX_REGISTERS`.
+    /// Sets the most registers that a thread may use: `CU_JIT_MAX_REGISTERS`.
     pub fn max_registers(self, registers: u32) -> Self {
         self.set(cuda_sys::CU_JIT_MAX_REGISTERS, registers)
     }
 
-    /// The number of threads that a block must at least be able to have, which limits the registers
-    /// of each: `CU_JIT_THREADS_PER_BLOCK`. Excludes [`JitOptions::target`].
+    /// Sets the number of threads that a block must at least be able to have, which limits the
+    /// registers of each thread: `CU_JIT_THREADS_PER_BLOCK`. Excludes [`JitOptions::target`].
     pub fn threads_per_block(self, threads: u32) -> Self {
         self.set(cuda_sys::CU_JIT_THREADS_PER_BLOCK, threads)
     }
 
-    /// How much the compiler optimises, 0 to 4; 4 is the driver's default:
+    /// Sets how much the compiler optimises, 0 to 4; 4 is the driver's default:
     /// `CU_JIT_OPTIMIZATION_LEVEL`.
     pub fn optimization_level(self, level: u32) -> Self {
         self.set(cuda_sys::CU_JIT_OPTIMIZATION_LEVEL, level)
     }
 
-    /// Compiles for a compute capability, by CUDA's own name
-    /// (`sys::CU_TARGET_COMPUTE_90`), instead of that of the context's device:
-    /// `CU_JIT_TARGET`.
+    /// Compiles for a compute capability, by CUDA's own name (`sys::CU_TARGET_COMPUTE_90`), instead
+    /// of for the context's device: `CU_JIT_TARGET`.
     pub fn target(self, target: CUjit_target) -> Self {
         self.set(cuda_sys::CU_JIT_TARGET, Some(target.0 as _))
     }
 
-    /// What to do if an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
+    /// Sets what to do if an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
     pub fn fallback(self, fallback: JitFallback) -> Self {
         self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, Some(fallback.as_raw().0 as _))
     }
 
-    /// Whether code for a debugger is generated: `CU_JIT_GENERATE_DEBUG_INFO`.
+    /// Sets whether code for a debugger is generated: `CU_JIT_GENERATE_DEBUG_INFO`.
     pub fn debug_info(self, generate: bool) -> Self {
         self.set(cuda_sys::CU_JIT_GENERATE_DEBUG_INFO, u32::from(generate))
     }
 
-    /// Whether line numbers are kept for profilers: `CU_JIT_GENERATE_LINE_INFO`.
+    /// Sets whether line numbers are kept for profilers: `CU_JIT_GENERATE_LINE_INFO`.
     pub fn line_info(self, generate: bool) -> Self {
         self.set(cuda_sys::CU_JIT_GENERATE_LINE_INFO, u32::from(generate))
     }
 
-    /// Whether the compiler logs how many registers and bytes each kernel uses:
+    /// Sets whether the compiler logs how many registers and bytes each kernel uses:
     /// `CU_JIT_LOG_VERBOSE`.
     pub fn verbose(self, verbose: bool) -> Self {
         self.set(cuda_sys::CU_JIT_LOG_VERBOSE, u32::from(verbose))
     }
 
-    /// Which cache loads prefer: `CU_JIT_CACHE_MODE`.
+    /// Sets which cache loads prefer: `CU_JIT_CACHE_MODE`.
     pub fn cache(self, cache: JitCache) -> Self {
         let mode = Some(cache).filter(|cache| *cache != JitCache::Default);
         self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.map(|mode| mode.as_raw().0 as _))
@@ -192,10 +192,10 @@ impl JitOptions {
         mode.unwrap_or(JitCache::Default)
     }
 
-    /// The arguments of one call of the compiler.
+    /// Returns the arguments of one compiler call.
     pub(super) fn prepare(&self) -> JitCall {
         let (mut info, mut errors, size) = (vec![0; LOG], vec![0; LOG], number(LOG as u32));
-        // The outputs first, so that their positions are known.
+        // The outputs come first, so that their positions are known.
         let outputs = [
             (cuda_sys::CU_JIT_WALL_TIME, ptr::null_mut()),
             (cuda_sys::CU_JIT_INFO_LOG_BUFFER, info.as_mut_ptr().cast()),
@@ -209,22 +209,22 @@ impl JitOptions {
     }
 }
 
-/// An option's number as the driver takes it: in place of a pointer.
+/// Returns a number as the driver takes it for an option: in place of a pointer.
 fn number(value: u32) -> *mut c_void {
     ptr::without_provenance_mut(value as usize)
 }
 
 /// Keys and values of one call, with the buffers that they point to.
 pub(super) struct JitCall {
-    // INVARIANT: as many values as keys; none of the four is resized: the driver has their
-    // addresses.
+    // INVARIANT: there are as many values as keys; none of the four vectors is resized: the driver
+    // has their addresses.
     keys: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
     info: Vec<u8>,
     errors: Vec<u8>,
 }
 
-/// What the compiler returned.
+/// The compiler's logs and time.
 #[derive(Default)]
 pub(super) struct JitOutcome {
     pub(super) info: String,
@@ -233,8 +233,8 @@ pub(super) struct JitOutcome {
 }
 
 impl JitCall {
-    /// Pointers to keys and values, and their number, for as long as `self` exists. They are the
-    /// vectors' own pointers, which stay valid while the vectors are read in between.
+    /// Returns pointers to keys and values, and their number; valid while `self` exists. They are
+    /// the vectors' own pointers, which stay valid when the vectors are read.
     pub(super) fn pairs(&mut self) -> (*mut CUjit_option, *mut *mut c_void, u32) {
         let count = self.keys.len() as u32;
         (self.keys.as_mut_ptr(), self.values.as_mut_ptr(), count)
@@ -252,13 +252,13 @@ impl JitCall {
     }
 }
 
-/// The buffers that the driver was given for its logs. CUDA does not document that it leaves them
-/// alone after the call, and it may compile more when code is first used: they stay until the code
-/// is unloaded.
+/// The buffers that the driver was given for its logs. CUDA does not document that the driver
+/// leaves them alone after the call, and it may compile more when code is first used. So they stay
+/// until the code is unloaded.
 pub(super) struct Outputs {
-    /// Leaked together with code that could not be unloaded.
+    /// Leaked together with code that cannot be unloaded.
     call: Option<ManuallyDrop<JitCall>>,
-    /// What was logged, and the time that was spent, when the code was loaded.
+    /// The log and the time of loading the code.
     pub(super) log: String,
     pub(super) wall_time: Duration,
 }
@@ -269,12 +269,13 @@ unsafe impl Send for Outputs {}
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it
-    /// did.
+    /// Returns the outputs of `op`, which was called with these buffers and returned `code`; fails
+    /// if `op` failed.
     pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
         let JitOutcome { info, errors, wall_time } = call.outcome();
         if let Err(error) = compiled(op, code, errors) {
-            // Code that was loaded despite an error of earlier work has the buffers until its context ends.
+            // Code that was loaded despite an error of earlier work keeps the buffers until its
+            // context ends.
             if !is_about_the_image(code) && !is_refusal(code) {
                 mem::forget(call);
             }
@@ -283,12 +284,12 @@ impl Outputs {
         Ok(Self { call: Some(ManuallyDrop::new(call)), log: info, wall_time })
     }
 
-    /// What was logged so far. Exclusive, so that no call that writes logs is in progress.
+    /// Returns what was logged so far. Exclusive, so that no call that writes logs is in progress.
     pub(super) fn outcome(&mut self) -> JitOutcome {
         self.call.as_ref().map(|call| call.outcome()).unwrap_or_default()
     }
 
-    /// Frees the buffers after the code was unloaded.
+    /// Frees the buffers, once the code is unloaded.
     pub(super) fn free(&mut self) {
         drop(self.call.take().map(ManuallyDrop::into_inner));
     }

@@ -1,5 +1,5 @@
-//! Kernels with typed parameters, declared by [`kernel!`](crate::kernel!): what their arguments
-//! must be.
+//! Kernels with typed parameters, declared by [`kernel!`](crate::kernel!), and the traits of their
+//! arguments.
 
 use super::Function;
 use super::launch::argument::Reach;
@@ -41,8 +41,9 @@ pub trait Reads<T>: Sealed {}
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Writes<T>: Sealed {}
 
-/// A value for a parameter that is declared as its type, of which [`kernel!`](crate::kernel!) asks the
-/// size: a [`Pod`] or `bool`. Other parameter types have patterns of their own in the macro.
+/// A value for a parameter that is declared as the value's type: a [`Pod`] or `bool`.
+/// [`kernel!`](crate::kernel!) takes its size. Other parameter types have patterns of their own in
+/// the macro.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a kernel",
@@ -54,7 +55,7 @@ pub trait ByValue: Sized {
     const SIZE: usize = size_of::<Self>();
 }
 
-// So that the error is about a parameter.
+// Makes the error name a parameter, not `Pod`.
 #[diagnostic::do_not_recommend]
 impl<T: Pod> ByValue for T {}
 
@@ -73,7 +74,7 @@ impl<V> MapsTensor for &TensorMap<V> {}
 impl<V> Sealed for &mut TensorMap<V> {}
 impl<V> MapsTensor for &mut TensorMap<V> {}
 
-/// Implemented here for views; for what views are made of, beside their use as arguments.
+/// Implemented here for views, and beside their use as arguments for types that give a view.
 pub(super) trait Sealed {}
 
 impl<T: Pod, M: Reach> Sealed for Slice<'_, T, M> {}
@@ -82,7 +83,7 @@ impl<T: Pod, M: Reach> Reads<T> for Slice<'_, T, M> {}
 impl<T: Pod, M: Reach> Sealed for SliceMut<'_, T, M> {}
 impl<T: Pod, M: Reach> Writes<T> for SliceMut<'_, T, M> {}
 
-/// [`Function::check_parameters`] with the name and the size of each parameter.
+/// Runs [`Function::check_parameters`], and adds the parameter's name to its error.
 #[doc(hidden)]
 pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Result<()> {
     let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
@@ -128,24 +129,24 @@ pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Resul
 /// | `TensorMap` | a [tensor map](crate::tensor_map::TensorMap), or a reference to one |
 /// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
 ///
-/// The type has the visibility of the declaration, is `Clone` and `Debug`, and has
+/// The generated type has the visibility of the declaration, is `Clone` and `Debug`, and has
 /// * `load(&Module) -> Result<Self>`, which looks the kernel up by its name, or by another one:
 ///   `fn scale(x: &mut [f32]) = "_Z5scalePf";`
-/// * `from_function(Function) -> Result<Self>`, for a kernel of a [`Library`](crate::Library), or one whose name is known
-///   only at run time, such as that of a template's instance
+/// * `from_function(Function) -> Result<Self>`, for a kernel of a [`Library`](crate::Library), or
+///   one whose name is known only at run time, such as a template's instance
 ///   ([`lowered_name`](crate::nvrtc::Ptx::lowered_name)),
 /// * `function(&self) -> &Function`,
-/// * `on(&self, &Stream, …) -> Launch`, with an argument for each parameter: a
-///   [`Launch`](crate::Launch) to which grid, block and the rest are added.
+/// * `on(&self, &Stream, …) -> Launch`, with an argument for each parameter. It returns a
+///   [`Launch`](crate::Launch), to which grid, block and the rest are added.
 ///
 /// `load` and `from_function` fail as
-/// [`Function::check_parameters`](crate::Function::check_parameters) does. Driver calls: those of
-/// [`Module::function`](crate::Module::function), and the queries that the first launch of a
-/// function would make.
+/// [`Function::check_parameters`](crate::Function::check_parameters) does. They make the driver
+/// calls of [`Module::function`](crate::Module::function), and the queries that the first launch of
+/// a function would make.
 ///
-/// To launch is still `unsafe`: the declaration says nothing about the kernel's body, which may
-/// access elements beyond the end of its arguments, or have been compiled from parameters of other
-/// types and the same sizes.
+/// Launching is still `unsafe`: the declaration says nothing about the kernel's body. The kernel
+/// may access elements beyond the end of its arguments, or have parameters of other types with the
+/// same sizes.
 ///
 /// Textures, and a struct of your own:
 ///
@@ -172,8 +173,8 @@ pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Resul
 /// }
 /// ```
 ///
-/// Two parameters cannot have one buffer if one of them is written: `y = a * y + y`, in place. Where
-/// the kernel allows that, a second declaration takes the address that is read as a number:
+/// Two parameters cannot have the same buffer if one of them is written, as in `y = a * y + y`. If
+/// the kernel allows that, declare it a second time, with the address that is read as a number:
 ///
 /// ```no_run
 /// use cuda_core::{DeviceBuffer, Result, Stream, kernel};
@@ -225,7 +226,7 @@ macro_rules! kernel {
 macro_rules! __kernel_type {
     (@symbol $name:ident) => { ::core::stringify!($name) };
     (@symbol $name:ident $symbol:literal) => { $symbol };
-    // Takes a parameter from the last brackets, and adds its type and its size to those before.
+    // Moves one parameter from the last brackets to those before, with its type and size.
     ($head:tt [$($done:tt)*] [$arg:ident: &mut [$t:ty] $(, $($rest:tt)*)?]) => {
         $crate::__kernel_type! { $head
             [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::Writes<$t>>, 8 }]
@@ -297,7 +298,7 @@ macro_rules! __kernel_type {
             /// Looks the kernel up, and checks that it was compiled with these parameters.
             ///
             /// # Errors
-            /// Those of `Module::function` and of `Function::check_parameters`.
+            /// As `Module::function` and `Function::check_parameters`.
             $vis fn load(module: &$crate::Module) -> $crate::Result<Self> {
                 Self::from_function(module.function($symbol)?)
             }
@@ -305,25 +306,25 @@ macro_rules! __kernel_type {
             /// Checks that the kernel was compiled with these parameters.
             ///
             /// # Errors
-            /// Those of `Function::check_parameters`.
+            /// As `Function::check_parameters`.
             $vis fn from_function(function: $crate::Function) -> $crate::Result<Self> {
                 $crate::kernel::check(&function, &[$((::core::stringify!($arg), $size)),*])?;
                 ::core::result::Result::Ok(Self { function })
             }
 
-            /// The kernel without its parameters' types.
+            /// The kernel as a function without parameter types.
             $vis fn function(&self) -> &$crate::Function {
                 &self.function
             }
 
-            /// Prepares a launch with these arguments; the size of a block is to be set.
+            /// Prepares a launch with these arguments; the block size is still to be set.
             #[allow(clippy::too_many_arguments, non_snake_case)]
             $vis fn on<'launch, __Kind: $crate::StreamKind>(
                 &'launch self,
                 stream: &'launch $crate::Stream<__Kind>,
                 $($arg: $type),*
             ) -> $crate::Launch<'launch, __Kind> {
-                // A type that cannot be a parameter is refused as such, and not for its lifetime.
+                // Reports a type that cannot be a parameter as such, not as a lifetime error.
                 const { let _: &[usize] = &[$($size),*]; }
                 stream.kernel(&self.function)$(.arg($arg))*
             }

@@ -28,9 +28,9 @@ use crate::util::{compare_by, debug_by, lock};
 /// The driver decides where and when code is compiled and copied to a device: usually when a
 /// context first uses it.
 ///
-/// A handle: clones are the same library, and everything that was taken from it keeps it loaded.
-/// When the last [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from
-/// all contexts; that waits until the kernels launched from it have completed.
+/// A handle: clones are the same library, and every [`Kernel`], [`Function`] and global taken from
+/// it keeps it loaded. When the last clone, kernel, function and global is gone, the crate waits for
+/// the kernels launched from the library to complete, then unloads it from all contexts.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Library};
@@ -56,18 +56,18 @@ pub(crate) struct LoadedLibrary {
     outputs: Outputs,
 }
 
-/// Those that are loaded.
+/// The loaded libraries.
 static LIBRARIES: Mutex<Vec<Weak<Owned<LoadedLibrary>>>> = Mutex::new(Vec::new());
 
 /// See [`kept::LIBRARIES`].
 fn forget_reached() {
-    // Not under the lock: the last reference unloads a library.
+    // Drops the references without the lock: the last one unloads a library.
     let all: Vec<_> = lock(&LIBRARIES).iter().filter_map(Weak::upgrade).collect();
     all.iter().for_each(|library| library.users.forget_reached());
 }
 
 impl LoadedLibrary {
-    /// The names of the first kernels, and how many there are: from CUDA 12.4 on.
+    /// Returns the names of the first [`LISTED`] kernels, and the number of all: from CUDA 12.4 on.
     fn names(&self) -> Result<(Vec<String>, usize)> {
         let library = self.raw.0;
         let count = asked("cuLibraryGetKernelCount", 0, |count| {
@@ -81,11 +81,11 @@ impl LoadedLibrary {
         check("cuLibraryEnumerateKernels", code)?;
         let name = |kernel: CUkernel| {
             let name = asked("cuKernelGetName", ptr::null(), |name| {
-                // SAFETY: the call writes one address, to an exclusive borrow; the kernel is one of the
-                // library, which is loaded.
+                // SAFETY: the call writes one address, to an exclusive borrow; the kernel belongs
+                // to the loaded library.
                 unsafe { cu::cuKernelGetName(name, kernel) }
             })?;
-            // SAFETY: the driver's string, NUL-terminated, which lives as long as the library.
+            // SAFETY: the driver's NUL-terminated string, which lives as long as the library.
             Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
         };
         Ok((list.into_iter().map(name).collect::<Result<_>>()?, count as usize))
@@ -97,10 +97,10 @@ impl Library {
     /// context.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for text that does not begin as PTX does or holds
-    /// a NUL byte, before any driver call; [`ModuleError::Compile`](crate::ModuleError::Compile) if
-    /// the driver compiles it at once; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA
-    /// 12.0.
+    /// [`Error::Invalid`](crate::Error::Invalid), before any driver call, for text that does not
+    /// begin as PTX does or holds a NUL byte; [`ModuleError::Compile`](crate::ModuleError::Compile)
+    /// if the driver compiles at once and fails; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36)
+    /// before CUDA 12.0.
     ///
     /// ```no_run
     /// use cuda_core::Library;
@@ -138,10 +138,10 @@ impl Library {
     /// Loads a binary that NVRTC compiled: `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// Those of [`Library::from_ptx`].
+    /// As [`Library::from_ptx`].
     #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_cubin(cubin: &Cubin) -> Result<Self> {
-        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        // SAFETY: by the invariant of `Cubin`, a whole image written by NVIDIA's own compiler.
         unsafe { Self::from_image(cubin.as_bytes()) }
     }
 
@@ -149,10 +149,10 @@ impl Library {
     /// `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for bytes that are no image.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for bytes that are not an image.
     ///
     /// # Safety
-    /// That of [`Module::from_image`](crate::Module::from_image).
+    /// As [`Module::from_image`](crate::Module::from_image).
     #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
@@ -165,7 +165,7 @@ impl Library {
     /// As [`Library::from_image`].
     ///
     /// # Safety
-    /// That of [`Module::from_image`](crate::Module::from_image).
+    /// As [`Module::from_image`](crate::Module::from_image).
     #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         let image = aligned(image);
@@ -174,18 +174,18 @@ impl Library {
         unsafe { Self::load(image.as_ptr().cast(), options) }
     }
 
-    /// Loads an image from a file: [`Library::from_image`] of its contents.
+    /// Loads an image from a file, as [`Library::from_image`] does from memory.
     ///
     /// # Errors
     /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
-    /// That of [`Module::from_image`](crate::Module::from_image).
+    /// As [`Module::from_image`](crate::Module::from_image).
     #[doc(alias("cuLibraryLoadFromFile", "cudaLibraryLoadFromFile"))]
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, for which the caller promised what is required.
+        // SAFETY: the caller's promise is about the file's bytes, and these are they.
         unsafe { Self::from_image(&image) }
     }
 
@@ -199,10 +199,10 @@ impl Library {
         let mut raw = ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
-        // SAFETY: the call writes one handle, to a local that outlives it; the image is the
-        // caller's promise, and copied, since no option says that it is preserved; there are
-        // `count` keys with a value each, which stay where they are for as long as the library,
-        // with the buffers among them; there are no options of the other kind.
+        // SAFETY: the call writes one handle, to a local that outlives it; the image is valid by
+        // the caller's promise, and the driver copies it, since no option says that it is
+        // preserved; there are `count` keys, each with a value; keys, values and the buffers they
+        // point to stay in place as long as the library; no library options are passed.
         let code = unsafe {
             cu::cuLibraryLoadData(
                 &mut raw,
@@ -230,20 +230,20 @@ impl Library {
         Ok(Self(library))
     }
 
-    /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
+    /// The compiler's log from loading the library; empty if the driver compiles later. Otherwise
     /// as [`Module::log`](crate::Module::log).
     pub fn log(&self) -> &str {
         &self.0.outputs.log
     }
 
-    /// How long compiler and linker took when the library was loaded, as the driver reports; zero
-    /// if it compiles later, or had the result in its cache.
+    /// The time that compiler and linker took while the library was loaded, as the driver reports
+    /// it; zero if the driver compiles later, or had the result in its cache.
     pub fn wall_time(&self) -> Duration {
         self.0.outputs.wall_time
     }
 
-    /// The kernel with that name, which the driver is asked for once: `cuLibraryGetKernel`. It keeps
-    /// the library loaded.
+    /// Returns the kernel with that name, which keeps the library loaded: `cuLibraryGetKernel`. The
+    /// driver is asked once for each name.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
@@ -266,12 +266,12 @@ impl Library {
         Ok(Kernel { found, library: self.0.clone() })
     }
 
-    /// The global or constant variable with that name in a context, as a buffer over all of it:
-    /// `cuLibraryGetGlobal`. Every context has its own copy; otherwise as
+    /// Returns the global or constant variable with that name in a context, as a buffer over all of
+    /// it: `cuLibraryGetGlobal`. Every context has its own copy. Otherwise as
     /// [`Module::global`](crate::Module::global).
     ///
     /// # Errors
-    /// Those of [`Module::global`](crate::Module::global);
+    /// The errors of [`Module::global`](crate::Module::global);
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     #[doc(alias("cuLibraryGetGlobal", "cudaLibraryGetGlobal"))]
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
@@ -280,9 +280,9 @@ impl Library {
         let library = self.0.live()?.raw.0;
         let (mut address, mut bytes) = (0, 0);
         let code = context.relaxed(|| {
-            // SAFETY: the call writes an address and a size, to two locals that outlive it; the name
-            // is NUL-terminated and read during the call only; the library is loaded and a live
-            // context current.
+            // SAFETY: the call writes an address and a size, to two locals that outlive it; the
+            // name is NUL-terminated and read during the call only; the library is loaded and a
+            // live context is current.
             unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) }
         })?;
         compiled(op, code, String::new()).map_err(|error| error.naming(name))?;
@@ -295,15 +295,15 @@ impl Library {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
-    /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead.
+    /// If nothing else refers to the library, waits for the kernels launched from it, then unloads
+    /// it: `cuLibraryUnload`. A drop does the same, and reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
-    /// A library that has clones, kernels or globals lives on with them.
+    /// A library with other clones, kernels or globals stays loaded until they are gone.
     ///
     /// # Errors
-    /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
-    /// that unloads it, with a library that is [given up](crate::Error::GivenUp).
+    /// The errors of the wait, which leave the library unchanged; the driver's error of the unload,
+    /// after which the library is [given up](crate::Error::GivenUp).
     #[doc(alias("cuLibraryUnload", "cudaLibraryUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
@@ -317,7 +317,7 @@ impl Release for LoadedLibrary {
         self.raw.number()
     }
 
-    /// Waits for the kernels that were launched, then unloads.
+    /// Waits for the kernels launched from the library, then unloads it.
     fn release(&mut self) -> Result<(), FailedRelease> {
         deferred::hand_over();
         self.users.wait()?;
@@ -335,9 +335,9 @@ compare_by! { Library: |it| Arc::as_ptr(&it.0) }
 debug_by! { [] Library: |it| "Library"(it.as_raw()) }
 
 /// A kernel of a [`Library`], not tied to a context: [`Stream::kernel`](crate::Stream::kernel)
-/// launches it in the stream's. From CUDA 12.0 on.
+/// launches it in the stream's context. From CUDA 12.0 on.
 ///
-/// A handle: clones are the same kernel. It keeps its library loaded, and no context alive.
+/// A handle: clones are the same kernel. It keeps its library loaded, but no context alive.
 ///
 /// ```no_run
 /// # const PTX: &str = "";
@@ -354,29 +354,29 @@ debug_by! { [] Library: |it| "Library"(it.as_raw()) }
 /// ```
 #[derive(Clone)]
 pub struct Kernel {
-    // INVARIANT: of `library`, which stays loaded while this value exists.
+    // INVARIANT: a kernel of `library`, which stays loaded while this value exists.
     found: Arc<FoundKernel>,
     library: Arc<Owned<LoadedLibrary>>,
 }
 
-/// What is known of a kernel; its library keeps it for the next look-up.
+/// The driver's handle for a kernel and its functions; the library keeps it for the next look-up.
 struct FoundKernel {
-    // INVARIANT: a kernel for as long as its library is loaded, which a `Kernel` sees to.
+    // INVARIANT: valid while its library is loaded, which every `Kernel` ensures.
     raw: Handle<CUkernel>,
     name: String,
-    // INVARIANT: of this kernel, each in the context with the identity beside it.
+    // INVARIANT: functions of this kernel, each in the context with the identity beside it.
     functions: Mutex<Vec<(Weak<()>, Arc<FoundFunction>)>>,
 }
 
 impl FoundKernel {
-    /// The function in that context, if it was found already.
+    /// Returns the function in that context, if it was found already.
     fn known(&self, context: &Context) -> Option<Arc<FoundFunction>> {
         let (functions, identity) = (lock(&self.functions), Arc::as_ptr(context.identity()));
         let (_, found) = functions.iter().find(|(of, _)| of.as_ptr() == identity)?;
         Some(found.clone())
     }
 
-    /// Keeps the function for the next look-up; returns the one that was kept first.
+    /// Keeps the function for the next look-up. Returns the one that was kept first.
     fn keep(&self, raw: CUfunction, context: &Context) -> Arc<FoundFunction> {
         let new = Arc::new(FoundFunction::new(raw, &self.name));
         let mut functions = lock(&self.functions);
@@ -391,15 +391,15 @@ impl FoundKernel {
 }
 
 impl Kernel {
-    /// The kernel in a context, for what needs one: attributes, occupancy, a kernel with typed
-    /// parameters ([`kernel!`](crate::kernel!)). The driver is asked once for each context, which
-    /// may load the code there: `cuKernelGetFunction`.
+    /// Returns the kernel's function in a context, for what needs one: attributes, occupancy, a
+    /// kernel with typed parameters ([`kernel!`](crate::kernel!)). Asks the driver once for each
+    /// context, which may load the code there: `cuKernelGetFunction`.
     ///
     /// The function keeps the context alive.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has
-    /// nothing for the context's device; the driver's.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has no
+    /// code for the context's device; the driver's.
     #[doc(alias("cuKernelGetFunction"))]
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
@@ -418,18 +418,18 @@ impl Kernel {
         Ok(Function::of(self.found.keep(raw, context), context, code))
     }
 
-    /// The name by which it was looked up.
+    /// The name by which the kernel was looked up.
     pub fn name(&self) -> &str {
         &self.found.name
     }
 
-    /// The library that it belongs to.
+    /// The library that the kernel belongs to.
     pub fn library(&self) -> Library {
         Library(self.library.clone())
     }
 
-    /// The driver's handle, valid while `self` or a clone lives. The library and the buffers it
-    /// uses do not know of a launch made with it.
+    /// The driver's handle, valid while `self` or a clone lives. The library and the kernel's
+    /// buffers do not know of launches made with the handle.
     pub fn as_raw(&self) -> CUkernel {
         self.found.raw.0
     }

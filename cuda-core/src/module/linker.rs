@@ -39,15 +39,14 @@ raw_enum! {
     }
 }
 
-/// Links PTX texts and binaries that need each other's functions and variables into one binary.
+/// Links PTX texts and binaries that use each other's functions and variables into one binary.
 ///
 /// Binaries must have been compiled as relocatable device code: `nvcc -rdc=true`,
-/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are
-/// called `input 1`, `input 2` and so on in the order in which they were added, files by their
-/// path.
+/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. The log names the inputs
+/// `input 1`, `input 2` and so on in the order of their addition, and files by their path.
 ///
-/// CUDA does not say what is linked after the driver has refused an input: start over with a new
-/// linker.
+/// CUDA does not say what is linked after the driver has refused an input: then start over with a
+/// new linker.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Module, jit::Linker};
@@ -62,9 +61,9 @@ raw_enum! {
 /// ```
 pub struct Linker {
     state: Owned<LinkState>,
-    /// Inputs that were added, refused ones included.
+    /// The number of inputs that were added, including refused ones.
     inputs: usize,
-    /// Bytes of the error log that earlier errors have reported already.
+    /// Bytes of the error log that earlier errors have already reported.
     reported: usize,
 }
 
@@ -73,13 +72,13 @@ struct LinkState {
     // it borrows the linker exclusively.
     raw: Handle<CUlinkState>,
     context: Context,
-    // INVARIANT: what the state was created with, which the driver writes to until the state is
-    // destroyed.
+    // INVARIANT: the buffers that the state was created with; the driver writes to them until the
+    // state is destroyed.
     outputs: Outputs,
 }
 
 impl Linker {
-    /// A linker for the context's device, with the options of [`JitOptions::new`]:
+    /// Creates a linker for the context's device, with the options of [`JitOptions::new`]:
     /// `cuLinkCreate_v2`.
     ///
     /// # Errors
@@ -89,7 +88,8 @@ impl Linker {
         Self::new_with(context, &JitOptions::new())
     }
 
-    /// A linker with the given options, which also apply to compiling PTX: `cuLinkCreate_v2`.
+    /// Creates a linker with the given options, which also apply to compiling PTX:
+    /// `cuLinkCreate_v2`.
     ///
     /// # Errors
     /// As [`Linker::new`]; the driver's, for options that exclude each other.
@@ -112,9 +112,9 @@ impl Linker {
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
         let code = context.relaxed(|| {
-            // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
-            // with a value each, which stay where they are for as long as the state, with the buffers
-            // among them; a live context is current.
+            // SAFETY: the call writes one handle, to a local that outlives it; there are `count`
+            // keys, each with a value; keys, values and the buffers they point to stay in place as
+            // long as the state; a live context is current.
             unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
         })?;
         let outputs = Outputs::of(op, code, call)?;
@@ -132,14 +132,14 @@ impl Linker {
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text("cuLinkAddData", ptx.as_ref())?;
         let name = self.next_name();
-        // SAFETY: PTX text with its NUL.
+        // SAFETY: PTX text, with its NUL.
         unsafe { self.add(cuda_sys::CU_JIT_INPUT_PTX, text.as_bytes_with_nul(), name) }
     }
 
     /// Adds a binary that NVRTC compiled: `cuLinkAddData_v2`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile), among others for a binary of another
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), for example for a binary of another
     /// architecture.
     ///
     /// ```no_run
@@ -159,7 +159,7 @@ impl Linker {
     /// ```
     #[doc(alias("cuLinkAddData"))]
     pub fn add_cubin(&mut self, cubin: &Cubin) -> Result<&mut Self> {
-        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        // SAFETY: by the invariant of `Cubin`, a whole image written by NVIDIA's own compiler.
         unsafe { self.add_image(LinkInput::Cubin, cubin.as_bytes()) }
     }
 
@@ -170,8 +170,8 @@ impl Linker {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
-    /// `image` is a whole image of that kind, written by a compiler of NVIDIA's: the driver reads
-    /// as far as the headers in it say.
+    /// `image` is a whole image of that kind, written by one of NVIDIA's compilers: the driver
+    /// reads as far as the headers in it say.
     #[doc(alias("cuLinkAddData"))]
     pub unsafe fn add_image(&mut self, kind: LinkInput, image: &[u8]) -> Result<&mut Self> {
         let name = self.next_name();
@@ -179,11 +179,11 @@ impl Linker {
         unsafe { self.add(kind.as_raw(), image, name) }
     }
 
-    /// Adds an image from a file: [`Linker::add_image`] of its contents. Unlike `cuLinkAddFile_v2`,
-    /// it returns an error that says what is wrong with the file.
+    /// Adds an image from a file, as [`Linker::add_image`] does from memory. Unlike
+    /// `cuLinkAddFile_v2`, it returns an error that says what is wrong with the file.
     ///
     /// # Errors
-    /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read; those of
+    /// [`ModuleError::File`](crate::ModuleError::File) if the file cannot be read; the errors of
     /// [`Linker::add_image`].
     ///
     /// # Safety
@@ -197,7 +197,7 @@ impl Linker {
         let path = path.as_ref();
         let image = read_image(path)?;
         let name = c_string("cuLinkAddData", path)?;
-        // SAFETY: these are the file's bytes, for which the caller promised what is required.
+        // SAFETY: the caller's promise is about the file's bytes, and these are they.
         unsafe { self.add(kind.as_raw(), &image, name) }
     }
 
@@ -206,7 +206,7 @@ impl Linker {
     }
 
     /// # Safety
-    /// `data` is what `cuLinkAddData` accepts, of that kind.
+    /// `data` is of that kind, as `cuLinkAddData` accepts it.
     unsafe fn add(
         &mut self,
         kind: CUjitInputType,
@@ -219,9 +219,10 @@ impl Linker {
         let (mut copy, none) = (aligned(data), ptr::null_mut());
         let (first, label) = (copy.as_mut_ptr().cast(), name.as_ptr());
         self.call(op, |raw| {
-            // SAFETY: data that is only read, as long as `data`, and a NUL-terminated name, both
-            // alive during the call; "no reference is retained to any inputs after this call
-            // returns"; there are no options; the state exists, and its context is current.
+            // SAFETY: the call only reads the data, of `data`'s length, and the NUL-terminated
+            // name; both live during the call, which suffices: "no reference is retained to any
+            // inputs after this call returns"; there are no options; the state exists, and
+            // its context is current.
             unsafe {
                 cu::cuLinkAddData_v2(raw, kind, first, data.len(), label, 0, none, none.cast())
             }
@@ -229,18 +230,18 @@ impl Linker {
         Ok(self)
     }
 
-    /// Makes one call with the state, whose context is current meanwhile.
+    /// Makes one call with the state, whose context is current during the call.
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
         self.state.live()?;
         let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
-        // The logs grow with every call; what was logged about earlier inputs is not about this one.
+        // The logs grow with every call: the part logged for earlier inputs is not about this one.
         let errors = self.state.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.reported, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
         compiled(op, code, new)
     }
 
-    /// Links what was added, and returns the binary with the compiler's and the linker's log:
+    /// Links the inputs, and returns the binary with the compiler's and the linker's log:
     /// `cuLinkComplete`, `cuLinkDestroy`.
     ///
     /// The binary is a copy: [`Module::from_cubin`](crate::Module::from_cubin) and
@@ -248,8 +249,8 @@ impl Linker {
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing was added, before any driver call;
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
-    /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for example for
+    /// functions that are undefined or defined twice. A failure to destroy the linker is reported
     /// to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// ```no_run
@@ -281,13 +282,14 @@ impl Linker {
                 code => code,
             }
         })?;
-        // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state",
-        // which is destroyed when `self` is dropped, and is not used for anything else until then.
+        // SAFETY: not null, so the address of an image of that many bytes; "the cubin is owned by
+        // the state", which is destroyed when `self` is dropped, and is not used for anything else
+        // until then.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
         Ok(Cubin::linked(image.to_vec(), self.state.outputs.outcome().info))
     }
 
-    /// The context that it links for.
+    /// The context that the linker links for.
     pub fn context(&self) -> &Context {
         &self.state.context
     }
@@ -298,12 +300,11 @@ impl Linker {
         self.state.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Destroys the linker without linking: `cuLinkDestroy`. Dropping it reports a failure to the
-    /// hook of [`drops::set_hook`](crate::drops::set_hook) instead.
+    /// Destroys the linker without linking: `cuLinkDestroy`. A drop does the same, and reports a
+    /// failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// The driver's. If it failed to destroy the linker, the linker returned is
-    /// [given up](Error::GivenUp).
+    /// The driver's. If destroying failed, the returned linker is [given up](Error::GivenUp).
     #[doc(alias("cuLinkDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.state.release().map_err(|error| Rejected::new(error, self))
@@ -321,7 +322,7 @@ impl Release for LinkState {
         // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
         // call; the state's context is current.
         self.context.release("cuLinkDestroy", || unsafe { cu::cuLinkDestroy(self.raw.0) })?;
-        // The driver does not write its logs there any more.
+        // The driver no longer writes its logs there.
         self.outputs.free();
         Ok(())
     }

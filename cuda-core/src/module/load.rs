@@ -65,8 +65,8 @@ impl Module {
         unsafe { Self::load(context, text.as_ptr().cast(), options) }
     }
 
-    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`. For a `.cubin` file of nvcc there are
-    /// [`Module::from_image`] and [`Module::from_file`].
+    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`. [`Module::from_image`] and
+    /// [`Module::from_file`] load a `.cubin` file of nvcc.
     ///
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) for a binary of another compute
@@ -83,7 +83,7 @@ impl Module {
     /// ```
     #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
-        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        // SAFETY: by the invariant of `Cubin`, a whole image written by NVIDIA's own compiler.
         unsafe { Self::from_image(context, cubin.as_bytes()) }
     }
 
@@ -91,12 +91,12 @@ impl Module {
     /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the image holds nothing for the
-    /// context's device, or is none.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the bytes are not an image, or hold
+    /// no code for the context's device.
     ///
     /// # Safety
-    /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
-    /// headers in it say. A NUL byte is appended, so PTX text is an image too.
+    /// `image` is a whole image, written by one of NVIDIA's compilers: the driver reads as far as
+    /// the headers in it say. A NUL byte is appended, so PTX text is an image too.
     ///
     /// ```no_run
     /// use cuda_core::{Device, Module};
@@ -132,9 +132,9 @@ impl Module {
         unsafe { Self::load(context, image.as_ptr().cast(), options) }
     }
 
-    /// Loads an image from a file: [`Module::from_image`] of its contents. A file of PTX needs no `unsafe`:
-    /// [`Module::from_ptx`] of [`std::fs::read_to_string`]. With options:
-    /// [`Module::from_image_with`] of [`std::fs::read`].
+    /// Loads an image from a file, as [`Module::from_image`] does from memory. For a PTX file use
+    /// [`Module::from_ptx`] with [`std::fs::read_to_string`], which needs no `unsafe`; for options,
+    /// [`Module::from_image_with`] with [`std::fs::read`].
     ///
     /// # Errors
     /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
@@ -154,13 +154,13 @@ impl Module {
     #[doc(alias("cuModuleLoad"))]
     pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, for which the caller promised what is required.
+        // SAFETY: the caller's promise is about the file's bytes, and these are they.
         unsafe { Self::from_image(context, &image) }
     }
 
-    /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
+    /// Returns the kernel with that name, which keeps the module loaded: `cuModuleGetFunction`.
     ///
-    /// The module remembers it, with what its launches are checked against: asking for a name again
+    /// The module remembers the function and its launch limits: asking for the same name again
     /// makes no driver call.
     ///
     /// # Errors
@@ -193,9 +193,9 @@ impl Module {
         Ok(Function::of(found, &loaded.context, Code::Module(self.0.clone())))
     }
 
-    /// All kernels of the module, each with its [name](Function::name), in no particular order:
-    /// `cuModuleGetFunctionCount`, `cuModuleEnumerateFunctions` and, for each of them, `cuFuncGetName` and
-    /// what [`Module::function`] calls, from CUDA 12.4 on.
+    /// Returns all kernels of the module, each with its [name](Function::name), in no particular
+    /// order: `cuModuleGetFunctionCount`, `cuModuleEnumerateFunctions`; then, for each kernel,
+    /// `cuFuncGetName` and what [`Module::function`] calls. From CUDA 12.4 on.
     ///
     /// # Errors
     /// The driver's: `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.4.
@@ -212,7 +212,7 @@ impl Module {
     #[doc(alias("cuModuleEnumerateFunctions", "cuModuleGetFunctionCount", "cuFuncGetName"))]
     pub fn functions(&self) -> Result<Vec<Function>> {
         let (names, _) = self.0.live()?.names(usize::MAX)?;
-        // Loads them, which listing them does not.
+        // Looks each up, which loads it; enumerating does not.
         names.iter().map(|name| self.function(name)).collect()
     }
 
@@ -225,9 +225,10 @@ impl Module {
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
         let code = context.relaxed(|| {
-            // SAFETY: the call writes one handle, to a local that outlives it; the image is the
-            // caller's promise; there are `count` keys with a value each, which stay where they are
-            // for as long as the module, with the buffers among them; a live context is current.
+            // SAFETY: the call writes one handle, to a local that outlives it; the image is valid
+            // by the caller's promise; there are `count` keys, each with a value; keys, values and
+            // the buffers they point to stay in place as long as the module; a live context is
+            // current.
             unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
         })?;
         Ok(Self(Arc::new(Owned::new(Loaded {
@@ -241,7 +242,7 @@ impl Module {
 }
 
 impl Loaded {
-    /// The names of the first functions, and how many there are: from CUDA 12.4 on.
+    /// Returns the names of the first `most` functions, and the number of all: from CUDA 12.4 on.
     fn names(&self, most: usize) -> Result<(Vec<String>, usize)> {
         let _entered = self.context.enter_briefly()?;
         let count: u32 = asked("cuModuleGetFunctionCount", 0, |count| {
@@ -253,7 +254,7 @@ impl Loaded {
         // SAFETY: the list has room for `len` functions; the module is loaded.
         let code = unsafe { cu::cuModuleEnumerateFunctions(first, len, self.raw.0) };
         check("cuModuleEnumerateFunctions", code)?;
-        // SAFETY: a function of the module, which is loaded.
+        // SAFETY: each is a function of the loaded module.
         let names = list.into_iter().map(|raw| unsafe { name_of(&self.context, raw) });
         Ok((names.collect::<Result<_>>()?, count as usize))
     }

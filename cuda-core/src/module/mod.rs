@@ -14,7 +14,7 @@ use crate::process::{FailedRelease, Handle, Owned, Release, owned};
 use crate::types::Resource;
 use crate::util::{compare_by, debug_by};
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod load;
 
 mod code;
@@ -42,9 +42,9 @@ use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
 ///
-/// A handle: clones are the same module, and everything that was taken from it keeps it loaded.
-/// When the last [`Function`], global and clone is gone, the module is unloaded; that waits until
-/// the kernels launched from it have completed.
+/// A handle: clones are the same module, and every [`Function`] and global taken from it keeps it
+/// loaded. When the last clone, function and global is gone, the crate waits for the kernels
+/// launched from the module to complete, then unloads it.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Module};
@@ -78,14 +78,14 @@ pub(crate) struct Loaded {
 
 /// # The module itself
 impl Module {
-    /// The compiler's log. Empty unless the compiler was asked to be [verbose](JitOptions::verbose)
-    /// or had warnings, and if the driver used the cached result of an earlier compilation.
+    /// The compiler's log. Empty if the driver used the cached result of an earlier compilation, or
+    /// if the compiler was not [verbose](JitOptions::verbose) and had no warnings.
     pub fn log(&self) -> &str {
         &self.0.outputs.log
     }
 
-    /// How long the compiler and linker took, as the driver reports; zero for a module that was in
-    /// the driver's cache.
+    /// The time that the compiler and linker took, as the driver reports it; zero if the module was
+    /// in the driver's cache.
     pub fn wall_time(&self) -> Duration {
         self.0.outputs.wall_time
     }
@@ -98,31 +98,31 @@ impl Module {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
-    /// completed: `cuModuleUnload`. Dropping it reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead.
+    /// If nothing else refers to the module, waits for the kernels launched from it, then unloads
+    /// it: `cuModuleUnload`. A drop does the same, and reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
-    /// A module that has clones, functions or globals lives on with them.
+    /// A module with other clones, functions or globals stays loaded until they are gone.
     ///
     /// # Errors
-    /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
-    /// that unloads it, with a module that is [given up](Error::GivenUp).
+    /// The errors of the wait, which leave the module unchanged; the driver's error of the unload,
+    /// after which the module is [given up](Error::GivenUp).
     #[doc(alias("cuModuleUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
 }
 
-/// PTX text as a C string for the driver.
+/// Returns PTX text as a C string for the driver.
 fn ptx_text(op: &'static str, ptx: &str) -> Result<CString> {
-    // The driver distinguishes texts from binaries by their first bytes, and reads a binary as far
-    // as its headers say. So text that could pass for a binary must not reach it.
+    // The driver tells text from a binary by the first bytes, and reads a binary as far as its
+    // headers say. So text that could pass for a binary must not reach it.
     Error::unless(begins_as_ptx(ptx), op, "this is no PTX: it does not begin with .version")?;
     c_string(op, ptx)
 }
 
-/// A copy of the image, aligned as required for the headers of an ELF file, with at least one zero
-/// byte after it.
+/// Copies the image to memory aligned for the headers of an ELF file, with at least one zero byte
+/// after it.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
     crate::types::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
@@ -136,8 +136,8 @@ fn read_image(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// A result about the image is [`ModuleError::Compile`] with the log; any other error stays as it
-/// is.
+/// Turns a result about the image into [`ModuleError::Compile`] with the log; leaves any other
+/// error as it is.
 fn compiled(op: &'static str, code: cuda_sys::CUresult, log: String) -> Result<()> {
     match check(op, code) {
         Err(_) if !log.is_empty() || is_about_the_image(code) => {
@@ -147,7 +147,7 @@ fn compiled(op: &'static str, code: cuda_sys::CUresult, log: String) -> Result<(
     }
 }
 
-/// Whether the code means that the driver could not use the image.
+/// Returns whether the code means that the driver could not use the image.
 fn is_about_the_image(code: cuda_sys::CUresult) -> bool {
     [
         cuda_sys::CUDA_ERROR_INVALID_IMAGE,
@@ -162,7 +162,7 @@ fn is_about_the_image(code: cuda_sys::CUresult) -> bool {
     .contains(&code)
 }
 
-/// Whether the text begins, comments aside, with the `.version` that every PTX module begins with.
+/// Returns whether the text, after comments, begins with `.version`, as every PTX module does.
 fn begins_as_ptx(text: &str) -> bool {
     let mut rest = text.trim_start();
     loop {
@@ -187,7 +187,7 @@ impl Release for Loaded {
         self.raw.number()
     }
 
-    /// Waits for the kernels that were launched, then unloads.
+    /// Waits for the kernels launched from the module, then unloads it.
     fn release(&mut self) -> Result<(), FailedRelease> {
         self.users.wait()?;
         // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel

@@ -23,18 +23,18 @@ use crate::error::{Error, Result};
 pub struct BlockSize {
     /// Threads per block.
     pub threads: u32,
-    /// The least number of blocks that fills the device.
+    /// The fewest blocks that fill the device.
     pub min_grid: u32,
 }
 
 /// # Occupancy
 impl Function {
-    /// How many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory each, one
-    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`. Zero if that is more
-    /// shared memory than the kernel's [limit](Function::set_max_dynamic_shared).
+    /// Returns how many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory
+    /// each, one multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`. Zero
+    /// if `dynamic_shared` exceeds the kernel's [limit](Function::set_max_dynamic_shared).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no thread; the driver's.
+    /// [`Error::Invalid`] if `threads` is zero; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -51,19 +51,19 @@ impl Function {
         Error::unless(threads > 0, op, "a block has at least one thread")?;
         let (kernel, threads, shared) = (self.as_raw(), int(threads), bytes(dynamic_shared));
         let blocks = self.context().ask(op, 0, |n| {
-            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
-            // `self` is.
+            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded
+            // while `self` exists.
             unsafe { cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, kernel, threads, shared) }
         })?;
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// How many bytes of dynamic shared memory each block can have, if one multiprocessor is to
-    /// hold `blocks` blocks of `threads` threads at once:
+    /// Returns how many bytes of dynamic shared memory each block can have, if one multiprocessor
+    /// is to hold `blocks` blocks of `threads` threads at once:
     /// `cuOccupancyAvailableDynamicSMemPerBlock`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no block, or no thread; the driver's.
+    /// [`Error::Invalid`] if `blocks` or `threads` is zero; the driver's.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -82,15 +82,15 @@ impl Function {
         Error::unless(blocks > 0 && threads > 0, op, "one block and one thread are the least")?;
         let (kernel, blocks, threads) = (self.as_raw(), int(blocks), int(threads));
         self.context().ask(op, 0, |bytes| {
-            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
-            // `self` is.
+            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded
+            // while `self` exists.
             unsafe { cu::cuOccupancyAvailableDynamicSMemPerBlock(bytes, kernel, blocks, threads) }
         })
     }
 
-    /// The block size that fills the device best, if every block takes the same dynamic shared
-    /// memory, in bytes: `cuOccupancyMaxPotentialBlockSize`. `limit`: the most threads that a block
-    /// may have; [`None`] for the kernel's own limit.
+    /// Returns the block size that fills the device best, if every block takes `dynamic_shared`
+    /// bytes of shared memory: `cuOccupancyMaxPotentialBlockSize`. `limit` is the most threads that
+    /// a block may have; [`None`] for the kernel's own limit.
     ///
     /// # Errors
     /// [`Error::Invalid`] if no block can have that much shared memory; the driver's.
@@ -110,7 +110,7 @@ impl Function {
         let op = "cuOccupancyMaxPotentialBlockSize";
         let (min_grid, threads) = self.context().ask(op, (0, 0), |(grid, threads)| {
             // SAFETY: the call writes two ints, to exclusive borrows; the function is loaded while
-            // `self` is; without a callback all blocks take `shared`.
+            // `self` exists; without a callback all blocks take `shared`.
             unsafe {
                 cu::cuOccupancyMaxPotentialBlockSize(grid, threads, kernel, None, shared, limit)
             }
@@ -119,12 +119,12 @@ impl Function {
         BlockSize { threads, min_grid }.if_any(op)
     }
 
-    /// [`Function::block_size`] for dynamic shared memory that depends on the number of threads per
-    /// block.
+    /// Works as [`Function::block_size`], for dynamic shared memory that depends on the number of
+    /// threads per block.
     ///
     /// Tries the multiples of a warp, from the most threads down, until one fills a multiprocessor:
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor` for each. Of sizes that fill it equally, it returns the
-    /// largest.
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor` for each. Returns the largest of the sizes
+    /// that fill it equally.
     ///
     /// # Errors
     /// As [`block_size`](Self::block_size).
@@ -150,7 +150,7 @@ impl Function {
         let (warp, full) = (device.warp_size()?, device.max_threads_per_multiprocessor()?);
         let most = self.attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
         let most = u32::try_from(most).unwrap_or(0).min(limit.unwrap_or(u32::MAX).max(1));
-        // The threads and the blocks that fill a multiprocessor best, and how many threads that makes.
+        // The best threads per block and blocks per multiprocessor, and their product.
         let (mut best, mut resident) = ((0, 0), 0);
         for warps in (1..=most.div_ceil(warp)).rev() {
             let threads = most.min(warps * warp);
@@ -169,7 +169,7 @@ impl Function {
 }
 
 impl BlockSize {
-    /// Refuses the size of a kernel of which no block fits the device.
+    /// Refuses the size if no block of the kernel fits the device.
     fn if_any(self, op: &'static str) -> Result<Self> {
         let why = "no block of the kernel can have that much shared memory; \
                    `Function::set_max_dynamic_shared` raises the kernel's limit";
@@ -177,18 +177,19 @@ impl BlockSize {
     }
 }
 
-/// A limit for the driver, to which zero means only the kernel's own. No block has zero threads, so
-/// a limit of zero becomes the smallest.
+/// Returns a limit for the driver, for which zero means the kernel's own limit. So a limit of zero
+/// becomes 1.
 fn limited(threads: Option<u32>) -> i32 {
     threads.map_or(0, |threads| int(threads.max(1)))
 }
 
-/// A number for the driver, which refuses numbers that are too large.
+/// Clamps a number for the driver, which refuses numbers that are too large.
 fn int(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-/// A size for the driver, which takes the low 32 bits: more than any block can have stays more.
+/// Clamps a size for the driver, which reads only the low 32 bits: one that is too large for any
+/// block stays too large.
 fn bytes(shared: usize) -> usize {
     shared.min(1 << 30)
 }
@@ -197,7 +198,7 @@ fn bytes(shared: usize) -> usize {
 mod tests {
     #[test]
     fn a_limit_of_no_threads_is_not_no_limit() {
-        // To the driver, zero means no limit: a caller's zero must not become that.
+        // For the driver zero means no limit, so a caller's zero must not be passed on.
         assert_eq!([None, Some(0), Some(64)].map(super::limited), [0, 1, 64]);
     }
 }

@@ -1,4 +1,5 @@
-//! Tensor maps: how a kernel copies tiles of a tensor between global and shared memory in bulk.
+//! Tensor maps, by which a kernel copies tiles of a tensor between global and shared memory in
+//! bulk.
 
 use std::ptr;
 
@@ -12,11 +13,11 @@ use crate::types::{Pod, bytes_of};
 use crate::util::{debug_by, raw_enum, setters};
 
 raw_enum! {
-    /// In what order shared memory holds the 16-byte units of a tile, so that threads that read a column of it
-    /// use different banks.
+    /// The order of a tile's 16-byte units in shared memory. Swizzling lets threads that read a
+    /// column of the tile use different banks.
     #[derive(Default)]
     TensorSwizzle: CUtensorMapSwizzle {
-        /// As global memory has them.
+        /// The order of global memory.
         #[default]
         None = CU_TENSOR_MAP_SWIZZLE_NONE,
         /// Exchanged within 32 bytes.
@@ -29,10 +30,10 @@ raw_enum! {
 }
 
 raw_enum! {
-    /// How much of global memory an access brings into the L2 cache.
+    /// How many bytes of global memory an access brings into the L2 cache.
     #[derive(Default)]
     TensorPromotion: CUtensorMapL2promotion {
-        /// What it needs.
+        /// Only the bytes that the access needs.
         #[default]
         None = CU_TENSOR_MAP_L2_PROMOTION_NONE,
         /// 64 bytes.
@@ -45,18 +46,20 @@ raw_enum! {
 }
 
 raw_enum! {
-    /// What a tile holds where it lies beyond the tensor.
+    /// The value of a tile's elements outside the tensor.
     #[derive(Default)]
     TensorFill: CUtensorMapFloatOOBfill {
         /// Zeroes.
         #[default]
         Zero = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        /// A NaN that multiplications and additions take for zero; for floating-point numbers.
+        /// A NaN that multiplications and additions take for zero; only for floating-point
+        /// elements.
         Nan = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
     }
 }
 
-/// What the driver calls elements of this type; [`None`] for complex numbers, which it does not know.
+/// Returns the driver's name for elements of this type; [`None`] for complex numbers, which it does
+/// not know.
 fn data_type<T: TensorElement>() -> Option<CUtensorMapDataType> {
     let DLDataType { code, bits, .. } = T::DATA_TYPE;
     Some(match (code, bits) {
@@ -74,9 +77,9 @@ fn data_type<T: TensorElement>() -> Option<CUtensorMapDataType> {
     })
 }
 
-/// The shape of a tensor, and of the tiles in which kernels copy it.
+/// The shape of a tensor, and of the tiles that kernels copy.
 ///
-/// Lists have the innermost dimension, whose elements follow each other in memory, first.
+/// Lists begin with the innermost dimension, whose elements are adjacent in memory.
 ///
 /// ```
 /// use cuda_core::tensor_map::{TensorSwizzle, TensorTiles};
@@ -90,26 +93,27 @@ fn data_type<T: TensorElement>() -> Option<CUtensorMapDataType> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorTiles {
-    /// Elements of the tensor in each dimension.
+    /// Size of the tensor in each dimension, in elements.
     pub shape: Vec<usize>,
-    /// Elements of a tile in each dimension, at most 256.
+    /// Size of a tile in each dimension, in elements: at most 256.
     pub tile: Vec<usize>,
-    /// Bytes from one element to the next in each dimension but the innermost: multiples of 16. [`None`] for a
-    /// tensor without gaps.
+    /// Bytes from one element to the next in each dimension but the innermost: multiples of 16.
+    /// [`None`] for a tensor without gaps.
     pub strides: Option<Vec<usize>>,
-    /// Elements of the tensor from one element of a tile to the next in each dimension, at most 8: a tile of 8 with
-    /// steps of 2 has 4 elements. 1 in the innermost dimension, in which the device takes each element.
+    /// Step in the tensor from one element of a tile to the next in each dimension, in elements: at
+    /// most 8. A tile of 8 with steps of 2 has 4 elements. Must be 1 in the innermost dimension, in
+    /// which the device takes each element.
     pub steps: Vec<usize>,
-    /// The order of a tile in shared memory.
+    /// The order of a tile's units in shared memory.
     pub swizzle: TensorSwizzle,
-    /// What is brought into the L2 cache.
+    /// How much an access brings into the L2 cache.
     pub promotion: TensorPromotion,
-    /// What a tile holds beyond the tensor.
+    /// The value of a tile's elements outside the tensor.
     pub fill: TensorFill,
 }
 
 impl TensorTiles {
-    /// Tiles of a tensor without gaps, of each of its elements.
+    /// Describes tiles of a tensor without gaps, with steps of 1.
     pub fn new(shape: impl Into<Vec<usize>>, tile: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         Self {
@@ -137,12 +141,13 @@ impl TensorTiles {
     }
 }
 
-/// A map of a tensor in device memory, by which a kernel copies tiles of it between global and shared memory in
-/// bulk (TMA, from compute capability 9.0 on): its parameter is `const __grid_constant__ CUtensorMap`.
+/// A map of a tensor in device memory, by which a kernel copies tiles of the tensor between global
+/// and shared memory in bulk (TMA, from compute capability 9.0 on). The kernel's parameter is
+/// `const __grid_constant__ CUtensorMap`.
 ///
-/// An argument of a launch, which reads or writes the tensor's memory like `&buffer` or `&mut buffer`: the
-/// launch is ordered with the memory's other uses, and keeps it. `&map` can be passed to any number of
-/// launches, and so can `&mut map` of a map for writing.
+/// As an argument of a launch, a map reads or writes the tensor's memory like `&buffer` or
+/// `&mut buffer`: the launch is ordered with the memory's other uses, and keeps the memory. `&map`
+/// can be passed to any number of launches, and so can `&mut map` of a map for writing.
 ///
 /// ```no_run
 /// use cuda_core::tensor_map::{TensorMap, TensorTiles};
@@ -162,7 +167,7 @@ impl TensorTiles {
 #[derive(Clone)]
 #[doc(alias("CUtensorMap", "TMA", "TensorMapDescriptor"))]
 pub struct TensorMap<V> {
-    // INVARIANT: describes elements of `memory` alone.
+    // INVARIANT: describes only elements of `memory`.
     raw: CUtensorMap,
     memory: V,
 }
@@ -171,11 +176,12 @@ pub struct TensorMap<V> {
 const OP: &str = "cuTensorMapEncodeTiled";
 
 impl<'a, T: TensorElement> TensorMap<DeviceSlice<'a, T>> {
-    /// A map of memory that kernels read: `cuTensorMapEncodeTiled`, of CUDA 12.0. No work for the device.
+    /// Makes a map of memory that kernels read: `cuTensorMapEncodeTiled`, from CUDA 12.0 on.
+    /// Enqueues no work.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for tiles that the hardware does not support, and for a tensor beyond the end of the
-    /// memory; the driver's.
+    /// [`Error::Invalid`] for tiles that the hardware does not support, and for a tensor that
+    /// exceeds the memory; the driver's.
     #[doc(alias("cuTensorMapEncodeTiled"))]
     pub fn reading(memory: impl IntoView<DeviceSlice<'a, T>>, tiles: &TensorTiles) -> Result<Self> {
         let memory = memory.into();
@@ -184,8 +190,8 @@ impl<'a, T: TensorElement> TensorMap<DeviceSlice<'a, T>> {
 }
 
 impl<'a, T: TensorElement> TensorMap<DeviceSliceMut<'a, T>> {
-    /// A map of memory that kernels write, and may read: `cuTensorMapEncodeTiled`, of CUDA 12.0. No work for the
-    /// device.
+    /// Makes a map of memory that kernels write, and may read: `cuTensorMapEncodeTiled`, from CUDA 12.0
+    /// on. Enqueues no work.
     ///
     /// # Errors
     /// As [`TensorMap::reading`].
@@ -200,7 +206,7 @@ impl<'a, T: TensorElement> TensorMap<DeviceSliceMut<'a, T>> {
 }
 
 impl<V> TensorMap<V> {
-    /// The map as kernels and other libraries take it, valid as long as the memory is.
+    /// The map as kernels and other libraries take it, valid while the memory is.
     pub fn as_raw(&self) -> &CUtensorMap {
         &self.raw
     }
@@ -235,15 +241,15 @@ fn encode<T: TensorElement>(
     let unknown = || Error::invalid(OP, "tensor maps have no complex numbers");
     let data_type = data_type::<T>().ok_or_else(unknown)?;
     let strides = tiles.checked::<T>(address, memory.byte_len())?;
-    // Each fits, since it was checked.
+    // `checked` ensured that each number fits.
     let shape: Vec<u64> = tiles.shape.iter().map(|len| *len as u64).collect();
     let [tile, steps] = [&tiles.tile, &tiles.steps]
         .map(|list| list.iter().map(|len| *len as u32).collect::<Vec<_>>());
     // The call needs a context, although it does nothing there.
     memory.context().ask(OP, CUtensorMap::default(), |raw| {
-        // SAFETY: the call reads as many numbers from each list as the tensor has dimensions, of strides one
-        // less, which is how many they have; it writes one map, to an exclusive borrow. It does not access the
-        // memory.
+        // SAFETY: the call reads one number per dimension of the tensor from each list, and one
+        // fewer from the strides; the lists have that many. It writes one map, to an exclusive
+        // borrow. It does not access the memory.
         unsafe {
             cu::cuTensorMapEncodeTiled(
                 raw,
@@ -264,7 +270,8 @@ fn encode<T: TensorElement>(
 }
 
 impl TensorTiles {
-    /// The strides; an error for what the reference of the call excludes, for which the driver's explains nothing.
+    /// Returns the strides. Checks what the call's reference excludes, since the driver's error
+    /// explains nothing.
     fn checked<T: TensorElement>(&self, address: u64, bytes: usize) -> Result<Vec<u64>> {
         let Self { shape, tile, steps, .. } = self;
         let (rank, size) = (shape.len(), size_of::<T>());
@@ -279,7 +286,8 @@ impl TensorTiles {
         require(tiles, "a tile has one element to 256 in each dimension")?;
         let in_range = steps.iter().all(|step| (1..=8).contains(step));
         require(in_range, "steps are from 1 to 8")?;
-        // "TMA doesn't support the stride for dimension zero": the driver ignores another.
+        // "TMA doesn't support the stride for dimension zero": the driver ignores any other step
+        // there.
         require(steps[0] == 1, "the innermost dimension has steps of 1")?;
         let row = tile[0] * size;
         require(row % 16 == 0, "the innermost dimension of a tile has a multiple of 16 bytes")?;
@@ -306,7 +314,7 @@ impl TensorTiles {
         )?;
         let multiples = strides.iter().all(|stride| stride % 16 == 0 && *stride < 1 << 40);
         require(multiples, "strides are multiples of 16 bytes, below 2^40")?;
-        // Below 2^75.
+        // The sum stays below 2^75.
         let last = shape.iter().skip(1).zip(&strides);
         let last: u128 = last.map(|(len, stride)| (*len as u128 - 1) * u128::from(*stride)).sum();
         let end = last + shape[0] as u128 * size as u128;
@@ -319,7 +327,7 @@ impl TensorTiles {
     }
 }
 
-/// The strides of a tensor without gaps.
+/// Returns the strides of a tensor without gaps.
 fn dense(shape: &[usize], size: usize) -> Vec<u64> {
     let inner = shape.iter().take(shape.len() - 1);
     let strides = inner.scan(size as u64, |stride, len| {

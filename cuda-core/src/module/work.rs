@@ -1,4 +1,4 @@
-//! Work that names the memory that it uses: functions of the host, and what other libraries enqueue.
+//! Work that names the memory it uses: host functions, and what other libraries enqueue.
 
 use cuda_sys::CUstream;
 
@@ -10,8 +10,8 @@ use crate::timeline::ledger::Touch;
 use crate::types::Pod;
 use crate::util::{InlineVec, debug_by};
 
-/// Work of other code as an operation of a stream: the memory that it reads and writes, then a function
-/// of the host or a call of another library. Made by [`Stream::work`].
+/// Work of other code as an operation of a stream: the memory that it reads and writes, then a host
+/// function or a call of another library. Made by [`Stream::work`].
 #[must_use = "`launch_host_func`, `launch_host_func_each` or `enqueue` enqueues it"]
 pub struct StreamWork<'a, K: StreamKind> {
     stream: &'a Stream<K>,
@@ -20,15 +20,16 @@ pub struct StreamWork<'a, K: StreamKind> {
 
 /// # Work of other code
 impl<K: StreamKind> Stream<K> {
-    /// Begins work of other code: name the memory that it reads and writes, then launch [a function of the
-    /// host](StreamWork::launch_host_func), or [enqueue](StreamWork::enqueue) what another library does,
-    /// such as a call of cuBLAS. The work comes after what other streams do with the memory, and they wait
-    /// for it, as for a copy; the accessors of pinned memory wait for it, too. A library's call needs no
-    /// [`Buffer::note_use`](crate::Buffer::note_use) then. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) the work comes after what it conflicts with; it is a
-    /// barrier only if it names no memory.
+    /// Begins work of other code. Name the memory that the work reads and writes, then launch [a
+    /// host function](StreamWork::launch_host_func), or [enqueue](StreamWork::enqueue) another
+    /// library's work, such as a call of cuBLAS. The work comes after what other streams do with
+    /// the memory, and they wait for the work, as for a copy; so do the accessors of pinned memory.
+    /// A library's call then needs no [`Buffer::note_use`](crate::Buffer::note_use). In a graph [by
+    /// data flow](crate::Graph::capture_by_access) the work comes after what it conflicts with, and
+    /// is a barrier only if it names no memory.
     ///
-    /// Naming memory only orders the work: the function has to get the addresses by itself, before, as below.
+    /// Naming memory only orders the work: the function must be given the addresses separately, as
+    /// below.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -48,7 +49,7 @@ impl<K: StreamKind> Stream<K> {
 }
 
 impl<'a, K: StreamKind> StreamWork<'a, K> {
-    /// It reads this memory: `&buffer`, or a view.
+    /// Names memory that the work reads: `&buffer`, or a view.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -62,7 +63,7 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
         self
     }
 
-    /// It writes this memory, or reads and writes it: `&mut buffer`, or an exclusive view.
+    /// Names memory that the work writes, and may read: `&mut buffer`, or an exclusive view.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -76,19 +77,19 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
         self
     }
 
-    /// [`Stream::launch_host_func`] with this memory.
+    /// Calls [`Stream::launch_host_func`], with the named memory.
     ///
     /// # Errors
-    /// Those of [`Stream::launch_host_func`].
+    /// As [`Stream::launch_host_func`].
     #[doc(alias("cuLaunchHostFunc", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(mut self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         self.stream.launch_host_func_with(Box::new(f), self.touches.as_mut_slice())
     }
 
-    /// [`Stream::launch_host_func_each`] with this memory.
+    /// Calls [`Stream::launch_host_func_each`], with the named memory.
     ///
     /// # Errors
-    /// Those of [`Stream::launch_host_func_each`].
+    /// As [`Stream::launch_host_func_each`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -110,29 +111,29 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
         self.stream.launch_host_func_each_with(Box::new(f), self.touches.as_mut_slice())
     }
 
-    /// Makes the stream wait for what conflicts with the work, calls `work` with the driver's handle
-    /// of the stream, and marks the memory as used up to then, also if `work` panics. Returns what
-    /// `work` returns.
+    /// Makes the stream wait for what conflicts with the work, calls `work` with the driver's
+    /// handle of the stream, then marks the memory as used up to that point, also if `work` panics.
+    /// Returns what `work` returns.
     ///
-    /// Two driver calls for each other stream to wait for, and one that asks whether the stream is
-    /// being captured: other code has its handle. The thread's current context stays as it is:
-    /// [`ContextLocal::with`](crate::ContextLocal::with), which keeps handles of libraries, makes
-    /// their context current around this call.
+    /// Makes two driver calls for each other stream to wait for, and one that asks whether the
+    /// stream is being captured, since other code has its handle. The thread's current context
+    /// stays as it is. [`ContextLocal::with`](crate::ContextLocal::with), which keeps handles of
+    /// libraries, makes their context current around this call.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) while work of another library is being captured; the
-    /// driver's, when the stream is made to wait; [`Error::Capturing`](crate::Error::Capturing) if other
-    /// code captures the stream. `work` is not called then. In a capture of this crate also errors of
-    /// noting the use, after `work` was called.
+    /// Before `work` is called: [`Error::Invalid`](crate::Error::Invalid) while work of another
+    /// library is being captured; the driver's, when the stream is made to wait;
+    /// [`Error::Capturing`](crate::Error::Capturing) if other code captures the stream. After
+    /// `work` was called, in a capture of this crate: errors of noting the use.
     ///
     /// # Safety
     /// `work` enqueues on that stream, or orders its work between what is on that stream before and
-    /// after the call. Of buffers, it uses only the memory that was named, as it was named and
-    /// within its bounds. It begins and ends no capture of the stream. It writes
+    /// after the call. Of buffers, it uses only the named memory, as it was named and within its
+    /// bounds. It begins and ends no capture of the stream. It writes
     /// [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::pinned::StableHostMut). On a stream that is captured, what it uses besides, such
-    /// as the code of kernels, stays valid while the graph exists, and until the last launch of each executable
-    /// of the graph has completed.
+    /// [`StableHostMut`](crate::pinned::StableHostMut). On a captured stream, everything else that
+    /// it uses, such as the code of kernels, stays valid while the graph exists, and until the last
+    /// launch of each executable of the graph has completed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

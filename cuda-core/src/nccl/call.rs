@@ -1,4 +1,4 @@
-//! Operations that are described first, and then enqueued: one, or several together.
+//! Operations that are first described and then enqueued, alone or several together.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -24,11 +24,12 @@ pub(super) struct Call<'a> {
     pub(super) core: &'a Arc<StreamCore>,
     pub(super) shape: CallShape,
     // INVARIANT: what the operation reads and writes is memory of the communicator's device, which
-    // `used` covers. The address of what it does not use is null.
+    // `used` covers. The address of an unused side is null.
     pub(super) from: CUdeviceptr,
     pub(super) to: CUdeviceptr,
     pub(super) used: Used<'a>,
-    /// Whether the source and the destination are registered with the communicator; [`None`]: there is none.
+    /// Whether source and destination are registered with the communicator; [`None`] for an unused
+    /// side.
     pub(super) registered: [Option<bool>; 2],
 }
 
@@ -59,11 +60,11 @@ impl<'a> Used<'a> {
     }
 }
 
-/// What all ranks of an operation have alike.
+/// What must be equal at all ranks of an operation.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct CallShape {
     pub(super) operation: Operation,
-    /// Elements, of each rank where each has its own.
+    /// The number of elements; where each rank has its own part, of one part.
     pub(super) count: usize,
     /// The size of an element in bytes.
     pub(super) size: usize,
@@ -82,7 +83,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// The function of NCCL, as errors name it.
+    /// Returns the function of NCCL, as errors name it.
     #[inline]
     pub(super) fn op(self) -> &'static str {
         match self {
@@ -98,7 +99,8 @@ impl Operation {
 }
 
 impl<'a> Call<'a> {
-    /// Whether the memory of both calls is registered with their communicators, or that of neither.
+    /// Returns whether the memory of both calls, or of neither, is registered with their
+    /// communicators.
     #[inline]
     pub(super) fn is_registered_as(&self, other: &Self) -> bool {
         let mut sides = self.registered.iter().zip(&other.registered);
@@ -110,19 +112,20 @@ impl<'a> Call<'a> {
         self.shape.operation.op()
     }
 
-    /// Keeps what it uses, since it has failed: the communicator may have been aborted meanwhile.
+    /// Keeps what the call uses, since it has failed: the communicator may have been aborted in the
+    /// meantime.
     #[cold]
     fn keep(&self) {
         self.joined.ending.keep(self.used.touches(), self.core);
     }
 }
 
-/// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
+/// Makes the calls of NCCL. Returns the code of the last call, or of the first that was refused.
 ///
 /// # Safety
-/// These are parts of one [`Call`], and the handle is that of its communicator, which is locked. The
-/// memory stays allocated until the operation is done, and the stream is live. An operation of several
-/// calls is made in a group.
+/// The arguments are parts of one [`Call`], and the handle is that of its communicator, which is
+/// locked. The memory stays allocated until the operation has completed, and the stream is live. An
+/// operation of several calls is made in a group.
 #[inline]
 unsafe fn issue(
     joined: &Joined,
@@ -134,12 +137,13 @@ unsafe fn issue(
     let nccl = joined.nccl;
     let CallShape { operation, count, size } = shape;
     let (from, to) = (pointer(from), pointer(to));
-    // What is only copied may be of any type; NCCL copies bytes.
+    // Operations that only copy may have any element type; NCCL copies bytes.
     let bytes = count * size;
     match operation {
         Operation::AllReduce(reduction) => reduced(nccl, raw, reduction, |ty, number| {
-            // SAFETY: the communicator is live and locked, the stream of its device; both sides
-            // have `count` elements, by the invariant, and stay allocated, by the caller's promise.
+            // SAFETY: the communicator is live and locked, and the stream is of its device; both
+            // sides have `count` elements, by the invariant, and stay allocated, by the caller's
+            // promise.
             unsafe { (nccl.all_reduce)(from, to, count, ty, number, raw, stream) }
         }),
         Operation::Reduce(reduction, root) => reduced(nccl, raw, reduction, |ty, number| {
@@ -170,7 +174,7 @@ unsafe fn issue(
             for rank in 0..joined.size {
                 let at = rank * bytes;
                 let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
-                // The size of a communicator is a `c_int`.
+                // A communicator's size fits in a `c_int`.
                 let peer = rank as c_int;
                 // SAFETY: as above; both sides have `count` elements for each rank.
                 let sent = unsafe { (nccl.send)(from, bytes, UINT8, peer, raw, stream) };
@@ -185,7 +189,7 @@ unsafe fn issue(
     }
 }
 
-/// A device's address as NCCL takes it.
+/// Returns a device address as NCCL takes it.
 fn pointer(address: CUdeviceptr) -> *mut c_void {
     ptr::without_provenance_mut(address as usize)
 }
@@ -194,8 +198,8 @@ pub(super) fn is_refusal(code: c_int) -> bool {
     code != SUCCESS && code != IN_PROGRESS
 }
 
-/// Makes a call with the type of the elements and the number of a reduction, which is created for that call if
-/// it has a factor.
+/// Makes a call with the element type and the number of a reduction. A reduction with a factor is
+/// created for this call alone.
 #[inline]
 fn reduced(
     nccl: &Nccl,
@@ -209,20 +213,20 @@ fn reduced(
     };
     let (mut number, factor) = (0, (&raw mut factor).cast());
     let residence = SCALAR_HOST_IMMEDIATE;
-    // SAFETY: the communicator is live and locked. The call reads a factor of that type and writes a
-    // number, both of locals that outlive it.
+    // SAFETY: the communicator is live and locked. The call reads a factor of that type and writes
+    // a number, both in locals that outlive it.
     let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, element, residence, raw) };
     if made != SUCCESS {
         return made;
     }
     let called = call(element, number);
-    // SAFETY: made just now, "an operator may be destroyed as soon as the last NCCL function which is
-    // given that operator returns".
+    // SAFETY: created just now; "an operator may be destroyed as soon as the last NCCL function
+    // which is given that operator returns".
     let destroyed = unsafe { (nccl.destroy_reduction)(number, raw) };
     if is_refusal(called) || destroyed == SUCCESS { called } else { destroyed }
 }
 
-/// Makes calls as a group. Returns the code of the group, or of the call that was refused.
+/// Makes calls as a group. Returns the code of the group, or of the refused call.
 pub(super) fn grouped(nccl: &Nccl, calls: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: no precondition; the group is ended below.
     let started = unsafe { (nccl.group_start)() };
@@ -230,13 +234,14 @@ pub(super) fn grouped(nccl: &Nccl, calls: impl FnOnce() -> c_int) -> c_int {
         return started;
     }
     let called = calls();
-    // SAFETY: this thread began the group. Ended in any case, or it would take in later calls.
+    // SAFETY: this thread began the group. It is ended in any case: otherwise it would take in
+    // later calls.
     let ended = unsafe { (nccl.group_end)() };
     if is_refusal(called) { called } else { ended }
 }
 
-/// Refuses a stream that nothing can be enqueued on.
-// A call would pass the result through memory.
+/// Binds the stream; refuses one that no operation can be enqueued on.
+// Inlined: a call would pass the result through memory.
 #[inline(always)]
 fn bind<'a>(op: &'static str, core: &'a Arc<StreamCore>) -> Result<Bound<'a>> {
     let bound = core.bind_work(op)?;
@@ -247,14 +252,14 @@ fn bind<'a>(op: &'static str, core: &'a Arc<StreamCore>) -> Result<Bound<'a>> {
     Ok(bound)
 }
 
-/// What a capture notes of an operation: it keeps the communicator.
+/// What a capture notes for an operation: it keeps the communicator.
 #[cold]
 fn notes(joined: &Arc<Joined>) -> Notes {
     let in_graph = Arc::new(InGraph::new(joined));
     Notes::of(GraphTraits::RANKS).keep_once(Arc::as_ptr(joined).addr(), in_graph)
 }
 
-/// Refuses an operation without elements, of which there are no calls, as any other.
+/// Checks an operation without elements like any other, but calls no function of NCCL.
 #[cold]
 pub(super) fn enqueue_nothing(
     op: &'static str,
@@ -276,7 +281,7 @@ pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
     let bound = bind(op, core)?;
     let mut scope = NcclScope::enter(&joined.context)?;
     let mut held = joined.hold(op)?;
-    // Closures that capture values let the compiler see which operation it is.
+    // Closures that capture values show the compiler which operation it is.
     let (bound, held) = (&bound, &mut held);
     let (_, result) = bound.order(
         op,
@@ -285,9 +290,9 @@ pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
         move || {
             bound.enqueue_by(move |stream| {
                 let raw = held.raw();
-                // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
-                // are made when the call is no longer in progress; `bound` keeps the stream alive. Of a
-                // call that may go on after it has failed, `Ending` keeps both.
+                // SAFETY: memory stays allocated until the marks that `order` makes are reached,
+                // and these are made when the call is no longer in progress; `bound` keeps the
+                // stream alive. If the call may still run after it has failed, `Ending` keeps both.
                 let issue = move || unsafe { issue(joined, shape, (from, to), raw, stream) };
                 let code = match shape.operation {
                     Operation::AllToAll => grouped(joined.nccl, issue),
@@ -298,7 +303,7 @@ pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
         },
     );
     let timeline = core.timeline();
-    // Perhaps also if the call has failed.
+    // The work may be enqueued even if the call has failed.
     if timeline.recording().is_none() {
         joined.note_use(timeline, timeline.issued());
     }
@@ -312,7 +317,7 @@ pub(super) fn enqueue(call: Call<'_>) -> Result<()> {
 /// The function of a group, as errors name it.
 pub(super) const GROUP: &str = "ncclGroupEnd";
 
-/// Enqueues operations, none of them without elements, together: `ncclGroupStart`, `ncclGroupEnd`.
+/// Enqueues operations together, each with elements: `ncclGroupStart`, `ncclGroupEnd`.
 pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     let Some(&Call { joined, core, .. }) = calls.first() else {
         return driver::ensure();
@@ -343,10 +348,10 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     }
     let waited_for = if quiet { Vec::new() } else { wait_together(calls)? };
     let result = issue_together(calls, all);
-    // After all of them, since NCCL may enqueue them together.
+    // Marked after all calls, since NCCL may enqueue the operations together.
     for (at, call) in calls.iter_mut().enumerate() {
         let fences = waited_for.get(at).unwrap_or(&NO_FENCES);
-        // None of the streams is a default stream, for which more than counting would be needed.
+        // Counting suffices: none of the streams is a default stream.
         let (timeline, seq) = (call.core.timeline(), call.core.timeline().issue());
         call.used.touches_mut().iter_mut().for_each(|touch| touch.mark(timeline, seq, fences));
         call.joined.note_use(timeline, seq);
@@ -360,14 +365,14 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     result
 }
 
-/// Makes each stream wait for what conflicts with its operation. Returns, for each, what it waits for.
+/// Makes each stream wait for what conflicts with its operation. Returns what each waits for.
 #[cold]
 fn wait_together(calls: &[Call<'_>]) -> Result<Vec<Fences>> {
     let wait = |call: &Call<'_>| call.core.bind_work(GROUP)?.wait_behind(call.used.touches());
     calls.iter().map(wait).collect()
 }
 
-/// [`enqueue_together`] for streams of one capture.
+/// Works as [`enqueue_together`], for streams of one capture.
 #[cold]
 fn capture_together(
     recording: &Recording,
@@ -391,7 +396,7 @@ fn capture_together(
     })
 }
 
-/// Makes the calls of NCCL, and waits until none is in progress.
+/// Makes the calls of NCCL, and waits until no call is in progress.
 fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
     // Each stream will wait for the others.
     if calls.iter().any(|call| call.core.timeline().is_held_up_now()) {
@@ -403,8 +408,8 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
             let Some(held) = held else { unreachable!("all communicators are held") };
             let Call { joined, core, shape, from, to, .. } = *call;
             // SAFETY: memory stays allocated until the marks that the callers make are reached, and
-            // these are made when no call is in progress; the stream is bound. Of calls that may go on
-            // after they have failed, `Ending` keeps both.
+            // these are made when no call is in progress; the stream is bound. If calls may still
+            // run after they have failed, `Ending` keeps both.
             let code = unsafe { issue(joined, shape, (from, to), held.raw(), core.raw()) };
             if is_refusal(code) {
                 return code;
@@ -415,10 +420,10 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
     if is_refusal(code) {
         let failed = all.iter().find(|held| held.look(GROUP).is_err());
         let refused = failed.unwrap_or(&all[0]).check(GROUP, code);
-        // None is left in progress.
+        // Leaves no call in progress.
         return refused.and(await_all(GROUP, all));
     }
-    // Calls that block are done; after others, NCCL 2.28 may say so too early.
+    // Blocking calls have completed; for others, NCCL 2.28 may report success too early.
     match code == SUCCESS && all.iter().all(|held| held.joined.blocks) {
         true => Ok(()),
         false => await_all(GROUP, all),

@@ -20,23 +20,25 @@ use crate::wait::PendingMark;
 
 /// One rank of a group of devices, of this process and others, that communicate.
 ///
-/// [`on`](Self::on) gives its operations on a stream, which are enqueued like kernels: ordered with
-/// the work of all streams that use the same memory, which stays allocated until they are done.
+/// [`on`](Self::on) gives its operations on a stream. They are enqueued like kernels, and ordered
+/// with the work of all streams that use the same memory, which stays allocated until they have
+/// completed.
 ///
-/// **Time limit.** A call that involves other ranks, creation included, fails after the limit of the
-/// [`CommunicatorOptions`], unless these make calls [block](CommunicatorOptions::blocking), and the
-/// communicator is then aborted. [`Communicator::wait`] waits for work
-/// with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was lost,
-/// [`abort`](Self::abort) ends the work that waits for it.
+/// **Time limit.** A call that involves other ranks, creation included, fails after the limit of
+/// the [`CommunicatorOptions`], unless these make calls [block](CommunicatorOptions::blocking). The
+/// communicator is then aborted. [`Communicator::wait`] waits for work with that limit; other
+/// waits, such as [`Stream::synchronize`], have none. If a rank is lost, [`abort`](Self::abort)
+/// ends the work that waits for it.
 ///
-/// **Drop** does not wait for work. Work that is in flight keeps the communicator; when it is done, the
-/// communicator is freed as by [`abort`](Self::abort), which may take a second if graphs use it: call
-/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. If the work is not
-/// done within the limit after the drop, since a rank is lost or for another reason, the communicator is
-/// aborted: streams and memory come free. If it had reported an [error](Self::async_error) before, that
-/// happens at once. Either is a failed drop, which the hook of [`drops::set_hook`](crate::drops::set_hook)
-/// is called with. Graphs and [registered](Self::register) memory keep the communicator longer, also memory
-/// whose work waits for a lost rank: call [`abort`](Self::abort).
+/// **Drop** does not wait for work. Work in flight keeps the communicator. When the work has
+/// completed, the communicator is freed as by [`abort`](Self::abort), which may take a second if
+/// graphs use it. Call [`finalize`](Self::finalize) before the drop, if ranks of other machines may
+/// still be receiving. If the work has not completed within the limit after the drop, because a
+/// rank is lost or for another reason, the communicator is aborted: streams and memory become free.
+/// If it had reported an [error](Self::async_error) before, it is aborted at once. Both are failed
+/// drops, reported to the hook of [`drops::set_hook`](crate::drops::set_hook). Graphs and
+/// [registered](Self::register) memory keep the communicator longer, even memory whose work waits
+/// for a lost rank: then call [`abort`](Self::abort).
 ///
 /// Threads may share a communicator; their calls are made one after the other.
 ///
@@ -60,28 +62,31 @@ pub struct Communicator(pub(super) Arc<Joined>);
 
 /// # Joining
 impl Communicator {
-    /// Joins the communicator of `size` ranks that the [`UniqueId`] identifies, as rank `rank`, with a device
-    /// of this process. Waits until all others have joined, for [ten minutes](CommunicatorOptions) at most:
-    /// `ncclCommInitRankConfig`.
+    /// Joins the communicator of `size` ranks that the [`UniqueId`] identifies, as rank `rank`,
+    /// with a device of this process: `ncclCommInitRankConfig`. Waits until all other ranks have
+    /// joined, for [ten minutes](CommunicatorOptions) at most.
     ///
     /// One id serves some hundreds of ranks; beyond that, several ids, made by as many processes, let ranks
     /// join faster: `ncclCommInitRankScalable`, of NCCL 2.23.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `rank` is less than `size`, for no id or for more ids than ranks, and if the
-    /// context is not the primary one of its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank
-    /// did not come, and with [`NcclError::Missing`] for several ids and an older NCCL.
+    /// [`Error::Invalid`] unless `rank` is less than `size`, for no id or more ids than ranks, and
+    /// if the context is not the primary one of its device; [`Error::Nccl`], with
+    /// [`NcclError::TimedOut`] if a rank did not join, and with [`NcclError::Missing`] for several
+    /// ids and an older NCCL.
     ///
     /// # Safety
-    /// What NCCL cannot check, for the whole life of the communicator and of those split from it:
-    /// * Each rank joins once, with the same ids in the same order, the same `size`, and a device of its own.
-    /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
-    ///   the same type, the same roots and reductions, with memory that is [registered](Self::register)
-    ///   at all ranks or at none; each [`send`](super::OnStream::send) meets a
-    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split), [`shrink`](Self::shrink) and
-    ///   [`grow`](Self::grow) alike, too.
+    /// The caller promises what NCCL cannot check, for the whole life of the communicator and of
+    /// those split from it:
+    /// * Each rank joins once, with the same ids in the same order, the same `size`, and a device
+    ///   of its own.
+    /// * All ranks enqueue the same operations in the same order, with the same numbers of elements
+    ///   of the same type, the same roots and reductions, with memory that is
+    ///   [registered](Self::register) at all ranks or at none. Each [`send`](super::OnStream::send)
+    ///   meets a [`receive`](super::OnStream::receive) of as many elements. All ranks also
+    ///   [`split`](Self::split), [`shrink`](Self::shrink) and [`grow`](Self::grow) alike.
     ///
-    /// If a rank is lost or aborts, the others wait: no undefined behaviour comes of it.
+    /// If a rank is lost or aborts, the others wait; this causes no undefined behaviour.
     ///
     /// ```no_run
     /// use cuda_core::nccl::{Communicator, UniqueId};
@@ -105,7 +110,7 @@ impl Communicator {
         unsafe { Self::init_rank_with(context, ids, rank, size, &CommunicatorOptions::new()) }
     }
 
-    /// [`Communicator::init_rank`] with options.
+    /// Joins as [`Communicator::init_rank`] does, with options.
     ///
     /// # Errors
     /// As [`Communicator::init_rank`].
@@ -136,7 +141,7 @@ impl Communicator {
 
     /// Waits until ranks that began to join have joined.
     pub(super) fn finish(op: &'static str, ranks: Vec<Joined>) -> Result<Vec<Self>> {
-        // Dropped last: foreign code then finds the locks free.
+        // Dropped after the guards below, so that foreign code finds the locks free.
         let ranks: Vec<_> = ranks.into_iter().map(Arc::new).collect();
         let Some(first) = ranks.first() else {
             return Ok(Vec::new());
@@ -144,7 +149,8 @@ impl Communicator {
         let _scope = NcclScope::relaxed(&first.context)?;
         let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(op)).collect();
         await_all(op, &mut held?)?;
-        // From now on, threads of this crate may free it or deregister its memory at any time.
+        // From now on, threads of this crate may free a communicator or deregister its memory at
+        // any time.
         static HAS_JOINED: AtomicBool = AtomicBool::new(false);
         driver::watch_exit_first(&HAS_JOINED);
         Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
@@ -153,30 +159,30 @@ impl Communicator {
 
 /// # Asking
 impl Communicator {
-    /// The number of this rank, as `ncclCommUserRank` returns it. NCCL is not called.
+    /// The number of this rank, as `ncclCommUserRank` returns it. Does not call NCCL.
     #[doc(alias("ncclCommUserRank"))]
     pub fn rank(&self) -> usize {
         self.0.rank
     }
 
-    /// The number of ranks, as `ncclCommCount` returns it. NCCL is not called.
+    /// The number of ranks, as `ncclCommCount` returns it. Does not call NCCL.
     #[doc(alias("ncclCommCount"))]
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    /// The context that it works in, the primary one of its device.
+    /// The context that the communicator works in: the primary one of its device.
     #[doc(alias("ncclCommCuDevice"))]
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// NCCL's handle, an `ncclComm_t`, for [functions](super::symbol) that this crate lacks; null once the
-    /// communicator was aborted, and in a fork's child. Waits for a call of another thread that is in progress.
-    /// No call.
+    /// NCCL's handle, an `ncclComm_t`, for [functions](super::symbol) that this crate lacks; null
+    /// once the communicator was aborted, and in a forked child. Waits for another thread's call in
+    /// progress. Does not call NCCL.
     ///
     /// A call with the handle must not overlap another thread's call on the communicator, and must
-    /// not end the communicator.
+    /// not destroy the communicator.
     pub fn as_raw(&self) -> *mut c_void {
         if driver::is_gone() {
             return ptr::null_mut();
@@ -184,11 +190,11 @@ impl Communicator {
         self.0.hold_as_it_is().raw()
     }
 
-    /// Whether work has failed that was enqueued before, here or at a rank that this one communicates
-    /// with: `ncclCommGetAsyncError`. Such a communicator can only be aborted.
+    /// Checks whether earlier enqueued work has failed, here or at a rank that this one
+    /// communicates with: `ncclCommGetAsyncError`. Such a communicator can only be aborted.
     ///
     /// # Errors
-    /// [`Error::Nccl`] if it has.
+    /// [`Error::Nccl`] if work has failed.
     #[doc(alias("ncclCommGetAsyncError", "ncclGetLastError"))]
     pub fn async_error(&self) -> Result<()> {
         driver::ensure()?;
@@ -200,14 +206,15 @@ const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 
 /// # Waiting and ending
 impl Communicator {
-    /// Blocks the calling thread until all work on the stream has completed, but not longer than the
-    /// communicator's limit, and not if its work has failed: `cuEventQuery`, `ncclCommGetAsyncError`.
-    /// A future, such as [`Stream::ready`], waits for a rank that is lost until the communicator is aborted.
+    /// Blocks the calling thread until all work on the stream has completed, the communicator's
+    /// limit has passed, or its work has failed: `cuEventQuery`, `ncclCommGetAsyncError`. In
+    /// contrast, a future, such as [`Stream::ready`], waits for a lost rank until the communicator
+    /// is aborted.
     ///
     /// # Errors
-    /// [`Error::Nccl`]: [`NcclError::TimedOut`], after which the work is still pending: the communicator
-    /// can be waited for again, or [aborted](Self::abort); [`NcclError::Failed`] if a rank has reported
-    /// an error; [`NcclError::Aborted`]. The driver's.
+    /// [`Error::Nccl`]: [`NcclError::TimedOut`], after which the work is still pending, and the
+    /// communicator can be waited for again, or [aborted](Self::abort); [`NcclError::Failed`] if a
+    /// rank has reported an error; [`NcclError::Aborted`]. The driver's.
     ///
     /// ```no_run
     /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
@@ -223,7 +230,7 @@ impl Communicator {
         self.wait_for(stream, self.0.options.limit)
     }
 
-    /// [`Communicator::wait`] with another limit.
+    /// Waits as [`Communicator::wait`] does, with another limit.
     ///
     /// # Errors
     /// As [`Communicator::wait`].
@@ -231,7 +238,8 @@ impl Communicator {
         self.wait_beside(stream, limit, slice::from_ref(self))
     }
 
-    /// [`Communicator::wait_for`] that also ends when the work of any of these ranks has failed.
+    /// Waits as [`Communicator::wait_for`] does, but also ends when the work of any of `ranks` has
+    /// failed.
     pub(super) fn wait_beside<K: StreamKind>(
         &self,
         stream: &Stream<K>,
@@ -258,20 +266,21 @@ impl Communicator {
         }
     }
 
-    /// Ends all work of the communicator, pending or in progress, at this rank, and frees it:
-    /// `ncclCommAbort`. Streams go on; what the work would have written is unspecified. A call in
-    /// progress on another thread, and every later one, returns [`NcclError::Aborted`], and so does every
-    /// later launch of a graph that uses the communicator. If that call [blocks](CommunicatorOptions::blocking),
-    /// `abort` waits until it returns, and it returns as it would without.
+    /// Ends all work of the communicator, pending or in progress, at this rank, and frees the
+    /// communicator: `ncclCommAbort`. Streams continue; what the work would have written is
+    /// unspecified. A call in progress on another thread, and every later call, returns
+    /// [`NcclError::Aborted`], and so does every later launch of a graph that uses the
+    /// communicator. If a call in progress [blocks](CommunicatorOptions::blocking), `abort` waits
+    /// for it, and it returns as it would without `abort`.
     ///
-    /// The call that frees the last rank in a process waits until no graph uses any of these ranks. So a
-    /// thread of this crate makes that call, and `abort` waits for it for a second at most. A failure
-    /// goes to the hook of [`drops::set_hook`](crate::drops::set_hook), too. Until the call has
-    /// returned, memory of the operation that was in progress, and
+    /// The call that frees the last rank in a process waits until no graph uses any of these ranks.
+    /// So a thread of this crate makes that call, and `abort` waits for it for a second at most. A
+    /// failure is also reported to the hook of [`drops::set_hook`](crate::drops::set_hook). Until
+    /// the call has returned, memory of the operation that was in progress, and
     /// [registered](crate::nccl::Ranks::register) memory, are not freed.
     ///
     /// # Errors
-    /// [`Error::Nccl`], [`Error::NoThread`]; the communicator is not used any more then either.
+    /// [`Error::Nccl`], [`Error::NoThread`]; the communicator is no longer used then, either.
     ///
     /// ```no_run
     /// # fn watch(communicator: cuda_core::nccl::Communicator) {
@@ -285,13 +294,14 @@ impl Communicator {
         self.0.abort()
     }
 
-    /// Waits until everything has been sent and received, at this rank; to be called by all ranks before
-    /// they drop the communicator, if they are on several machines: `ncclCommFinalize`. Afterwards the
-    /// communicator enqueues nothing, and dropping it destroys it. Drop graphs that use it before.
+    /// Waits until everything has been sent and received, at this rank: `ncclCommFinalize`. If the
+    /// ranks are on several machines, all ranks must call it before they drop the communicator.
+    /// Afterwards the communicator enqueues nothing, and dropping it destroys it. Drop graphs that
+    /// use it before this call.
     ///
     /// # Errors
-    /// [`Error::Nccl`]: [`NcclError::TimedOut`] if work is pending, or a graph uses it, when the limit has passed; the
-    /// communicator is aborted then.
+    /// [`Error::Nccl`]: [`NcclError::TimedOut`] if work is pending or a graph uses the communicator
+    /// when the limit has passed; the communicator is then aborted.
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
         finalize_all(&[&self.0])

@@ -1,4 +1,4 @@
-//! Communicators that are made from others: parts of them, without some ranks, or with more.
+//! Communicators made from others: from some of their ranks, or with more ranks.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::error::{Error, Result};
 use crate::memory::within;
 use crate::process::driver;
 
-/// What a rank of a communicator that grows passes as its number, which it keeps.
+/// The rank number that a rank of a growing communicator passes: it keeps its own.
 const KEPT_RANK: c_int = -1;
 
-/// The communicator that NCCL says to be in progress while it makes another from it.
+/// The communicator that NCCL reports as in progress while it makes another from it.
 enum InProgress {
     This,
     New,
@@ -31,8 +31,8 @@ enum InProgress {
 
 /// # Making communicators from others
 impl Communicator {
-    /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
-    /// by `key`, and for equal keys by rank. A rank that passes [`None`] joins no new communicator.
+    /// Splits this communicator: the ranks that give the same `color` form a new one, ordered by
+    /// `key`, and for equal keys by rank. A rank that passes [`None`] joins no new communicator.
     /// All ranks call it: `ncclCommSplit`.
     ///
     /// # Errors
@@ -52,19 +52,20 @@ impl Communicator {
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
         self.derive(op, InProgress::This, |held, new, config| {
-            // SAFETY: `derive` passes a live, locked communicator, a place for another that
-            // outlives the call, and a configuration that is read.
+            // SAFETY: `derive` passes a live, locked communicator, a place for another handle that
+            // outlives the call, and a configuration that is only read.
             unsafe { split(held.raw(), color, key, new, config) }
         })
     }
 
-    /// Makes a communicator without the `excluded` ranks of this one; the others keep their order. The ranks
-    /// that stay call it, all with the same list, when their work on this communicator is done; the excluded
-    /// ranks do not call it: `ncclCommShrink`, of NCCL 2.27.
+    /// Makes a communicator without the `excluded` ranks of this one: `ncclCommShrink`, from NCCL 2.27
+    /// on. The other ranks keep their order. They call it, all with the same list, when their work
+    /// on this communicator has completed; the excluded ranks do not call it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no rank, for a rank that does not exist, and for this one; [`Error::Nccl`],
-    /// with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
+    /// [`Error::Invalid`] if no rank is excluded, for a rank that does not exist, and for this
+    /// rank; [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older
+    /// NCCL.
     ///
     /// ```no_run
     /// # fn fewer(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
@@ -80,16 +81,17 @@ impl Communicator {
         self.shrink_by(excluded, SHRINK_DEFAULT)
     }
 
-    /// [`shrink`](Self::shrink) after ranks were lost, for which no new [`UniqueId`] has to be handed out:
-    /// ends the pending work of this communicator first, with unspecified results, and
-    /// [aborts](Self::abort) it in the end.
+    /// Shrinks as [`shrink`](Self::shrink) does, after ranks were lost; no new [`UniqueId`] has to
+    /// be handed out. Ends the pending work of this communicator first, with unspecified results,
+    /// and [aborts](Self::abort) the communicator in the end.
     ///
-    /// Until the streams of that work have come to it, NCCL blocks the thread, without a limit, and an abort of
-    /// another thread waits for that. So abort other communicators first whose work these streams wait for.
+    /// NCCL blocks the thread, without a limit, until the streams have reached that work, and
+    /// another thread's abort waits for that. So first abort other communicators whose work these
+    /// streams wait for.
     ///
     /// # Errors
-    /// As [`shrink`](Self::shrink), after the pending work was ended: NCCL refuses a communicator with an
-    /// [error](Self::async_error).
+    /// As [`shrink`](Self::shrink), after the pending work was ended: NCCL refuses a communicator
+    /// with an [error](Self::async_error).
     ///
     /// ```no_run
     /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream, lost: usize) -> cuda_core::Result<()> {
@@ -103,7 +105,7 @@ impl Communicator {
     #[doc(alias("ncclCommShrink", "NCCL_SHRINK_ABORT"))]
     pub fn shrink_after_loss(&self, lost: &[usize]) -> Result<Self> {
         let left = self.shrink_by(lost, SHRINK_ABORT)?;
-        // Its ranks do not agree any more on what was enqueued. Failures are reported.
+        // Its ranks no longer agree on what was enqueued. Failures go to the drop hook.
         drop(self.abort());
         Ok(left)
     }
@@ -116,24 +118,25 @@ impl Communicator {
         Error::unless(!excluded.is_empty(), op, "no rank is excluded")?;
         let own = excluded.contains(&self.rank());
         Error::unless(!own, op, "this rank is excluded; only those that stay call it")?;
-        // The size of a communicator is a `c_int`.
+        // A communicator's size fits in a `c_int`.
         let mut excluded: Vec<c_int> = excluded.iter().map(|&rank| rank as c_int).collect();
         excluded.sort_unstable();
         excluded.dedup();
         let count = excluded.len() as c_int;
         let made = self.derive(op, InProgress::This, |held, new, config| {
-            // SAFETY: the communicator is live and locked, with its context current; the call writes one handle, to
-            // a place that `derive` keeps until NCCL is done. NCCL 2.27 and later copy the ranks, which are sorted,
-            // to the job (`ncclCommInitChildComm` in `init.cc`) before the function returns.
+            // SAFETY: the communicator is live and locked, with its context current; the call
+            // writes one handle, to a place that `derive` keeps until NCCL has completed. NCCL 2.27
+            // and later copy the ranks, which are sorted, to the job (`ncclCommInitChildComm` in
+            // `init.cc`) before the function returns.
             unsafe { shrink(held.raw(), excluded.as_mut_ptr(), count, new, config, flags) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
 
-    /// The id by which new ranks join those of this communicator, at its next growth: `ncclCommGetUniqueId`, of
-    /// NCCL 2.29. One rank makes it and sends it to the new ranks. These call [`join_grown`](Self::join_grown), and
-    /// all ranks of this communicator [`grow`](Self::grow), which has an example. Until then each call returns the
-    /// same id.
+    /// Returns the id by which new ranks join this communicator's ranks at its next growth:
+    /// `ncclCommGetUniqueId`, from NCCL 2.29 on. One rank makes the id and sends it to the new
+    /// ranks. These call [`join_grown`](Self::join_grown), and all ranks of this communicator call
+    /// [`grow`](Self::grow), which has an example. Until then each call returns the same id.
     ///
     /// # Errors
     /// [`Error::Nccl`], with [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
@@ -144,31 +147,32 @@ impl Communicator {
         let growth_id = self.0.nccl.growth_id.ok_or_else(|| missing(op))?;
         let _scope = NcclScope::relaxed(&self.0.context)?;
         let mut held = self.0.hold(op)?;
-        // NCCL would give the new ranks another one than those that are there.
+        // If asked again, NCCL would give the new ranks another id than the existing ranks.
         if let Some(known) = *held.growth_id() {
             return Ok(known);
         }
         let id = UniqueId::made_by(|id| {
-            // SAFETY: the communicator is live and locked, with its context current; the call writes one id, to a
-            // place that outlives it.
+            // SAFETY: the communicator is live and locked, with its context current; the call
+            // writes one id, to a place that outlives it.
             held.check(op, unsafe { growth_id(held.raw(), id) })
         })?;
         *held.growth_id() = Some(id);
         Ok(id)
     }
 
-    /// Makes a communicator of `size` ranks: those of this one, which keep their numbers, and new ones, which
-    /// [join](Self::join_grown) meanwhile. All ranks of this one call it, when their work on it is done:
-    /// `ncclCommGrow`, of NCCL 2.29. Drop this one then.
+    /// Makes a communicator of `size` ranks: those of this one, which keep their numbers, and new
+    /// ones, which [join](Self::join_grown) meanwhile: `ncclCommGrow`, from NCCL 2.29 on. All ranks
+    /// of this one call it, when their work on it has completed, and then drop this one.
     ///
-    /// In a communicator of several ranks: until one of them has made the [id](Self::growth_id), NCCL blocks the
-    /// threads of the first and of the last rank, without a limit, and an abort of another thread waits for that.
-    /// If a rank of this communicator is lost meanwhile, NCCL may go on waiting for it beyond the limit: [abort](Self::abort) this communicator then, rather
-    /// than [shrink](Self::shrink_after_loss) it.
+    /// In a communicator of several ranks, until one of them has made the [id](Self::growth_id),
+    /// NCCL blocks the threads of the first and of the last rank, without a limit, and another
+    /// thread's abort waits for that. If a rank of this communicator is lost during the call, NCCL
+    /// may wait for it beyond the limit: then [abort](Self::abort) this communicator, rather than
+    /// [shrink](Self::shrink_after_loss) it.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `size` is greater than this one's; [`Error::Nccl`], with
-    /// [`NcclError::TimedOut`](crate::NcclError::TimedOut) if a new rank did not come, and with
+    /// [`NcclError::TimedOut`](crate::NcclError::TimedOut) if a new rank did not join, and with
     /// [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
     ///
     /// ```no_run
@@ -203,22 +207,22 @@ impl Communicator {
         let made = self.derive(op, InProgress::New, |held, new, config| {
             let id = held.growth_id().take().map(UniqueId::raw);
             let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
-            // SAFETY: as for `shrink`; the id is null or a local, which NCCL copies to the job (`ncclCommGrow` in
-            // `init.cc`) before the function returns.
+            // SAFETY: as for `shrink`; the id is null or a local, which NCCL copies to the job
+            // (`ncclCommGrow` in `init.cc`) before the function returns.
             unsafe { grow(held.raw(), count, id, KEPT_RANK, new, config) }
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }
 
     /// Joins the ranks of a communicator that [grows](Self::grow) to `size` ranks, by its
-    /// [id](Self::growth_id), as rank `rank`: one that it does not have yet. There is an example at
-    /// [`grow`](Self::grow). `ncclCommGrow`, of NCCL 2.29.
+    /// [id](Self::growth_id): `ncclCommGrow`, from NCCL 2.29 on. `rank` is a number that the
+    /// communicator does not have yet. [`grow`](Self::grow) has an example.
     ///
     /// # Errors
-    /// Those of [`init_rank`](Self::init_rank).
+    /// As [`init_rank`](Self::init_rank).
     ///
     /// # Safety
-    /// That of [`init_rank`](Self::init_rank).
+    /// As [`init_rank`](Self::init_rank).
     #[doc(alias("ncclCommGrow"))]
     pub unsafe fn join_grown(
         context: &Context,
@@ -233,15 +237,16 @@ impl Communicator {
         let made = Joined::begin(context, how, (rank, size), options, &mut begun)
             .and_then(|()| Self::finish(GROW, begun));
         if made.is_err() {
-            // Another thread may write it.
+            // Another thread may still write to the place.
             mem::forget(place);
         }
         made.map(|mut it| it.remove(0))
     }
 
-    /// Makes a communicator from this one by `call`, which may make none. It gets this one,
-    /// live and locked, with its context current; a place for a handle, which lives until neither communicator has
-    /// a call in progress; and a configuration to read before it returns.
+    /// Makes a communicator from this one by `call`, which may also make none. `call` gets this
+    /// communicator, live and locked, with its context current; a place for a handle, which lives
+    /// until neither communicator has a call in progress; and a configuration to read before it
+    /// returns.
     fn derive(
         &self,
         op: &'static str,
@@ -250,19 +255,19 @@ impl Communicator {
     ) -> Result<Option<Self>> {
         let Joined { nccl, options, ref context, .. } = *self.0;
         let mut config = options.config(op)?;
-        // Before NCCL gives itself access to the memory of peers.
+        // Made before NCCL gives itself access to the memory of peers.
         let place = (self.rank(), self.size());
         let mut joined = Joined::new(nccl, context, place, options, ptr::null_mut());
-        // Another thread may write the handle. So the place is given up below if the call may not be over: an
-        // abort that waits for graphs may not yet have ended it.
+        // Another thread may write the handle. So the place is leaked below if the call may still
+        // be in progress: an abort that waits for graphs may not yet have ended it.
         let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
         let code = call(&mut held, raw.as_ptr(), &mut config);
-        // Returned also by a call that is in progress, by NCCL 2.28.
+        // NCCL 2.28 returns success also from a call that is in progress.
         let code = if code == SUCCESS { IN_PROGRESS } else { code };
         let finished = match (code, in_progress) {
-            // It is waited for below.
+            // Waited for below.
             (IN_PROGRESS, InProgress::New) => Ok(()),
             _ => held.finish(op, code),
         };
@@ -273,8 +278,8 @@ impl Communicator {
                 mem::forget(raw);
             }
             if !made.is_null() {
-                // NCCL has linked it with the communicator that could not be made, which is freed afterwards,
-                // and would use that in a later abort. Failures are reported.
+                // NCCL has linked this communicator with the one that could not be made, which is
+                // freed afterwards; a later abort of this one would use it. Failures go to the drop hook.
                 drop(held.abort());
             }
             return Err(error);
@@ -282,7 +287,8 @@ impl Communicator {
         if made.is_null() {
             return Ok(None);
         }
-        // With this one, which another thread may want to abort: NCCL uses it until the new one is made.
+        // Waits for both, since another thread may want to abort this one: NCCL uses it until the
+        // new one is made.
         let ready = joined.hold(op).and_then(|new| await_all(op, &mut [held, new]));
         if ready.is_err() {
             mem::forget(raw);
@@ -290,13 +296,13 @@ impl Communicator {
         ready?;
         let held = joined.hold(op)?;
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: the communicator is live, and known only here; the call writes one number, to a local
-        // that outlives it.
+        // SAFETY: the communicator is live, and known only here; the call writes one number, to a
+        // local that outlives it.
         held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(made, &mut rank) })?;
         // SAFETY: as above.
         held.check("ncclCommCount", unsafe { (nccl.count)(made, &mut size) })?;
         drop(held);
-        // Neither is ever negative.
+        // NCCL returns no negative numbers.
         (joined.rank, joined.size) = (rank as usize, size as usize);
         Ok(Some(Self(Arc::new(joined))))
     }

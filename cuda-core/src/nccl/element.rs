@@ -1,4 +1,4 @@
-//! Elements that NCCL knows.
+//! The element types that NCCL knows.
 
 use std::ffi::c_int;
 
@@ -20,7 +20,7 @@ use crate::types::{Pod, bf16, f16};
 pub trait Element: Pod + Typed {}
 
 pub(super) trait Typed {
-    /// Its `ncclDataType_t`.
+    /// The element's `ncclDataType_t`.
     const TYPE: c_int;
 }
 

@@ -7,12 +7,13 @@ use super::library::Nccl;
 use super::raw::{IN_PROGRESS, RawCommunicator, SUCCESS};
 use crate::error::{Error, NcclError, Result};
 
-/// Turns NCCL's result of a call outside a communicator into this crate's.
+/// Turns the result of a call outside a communicator into this crate's result.
 pub(super) fn checked(op: &'static str, nccl: &Nccl, code: c_int) -> Result<()> {
     check(op, nccl, code, (ptr::null_mut(), None))
 }
 
-/// Turns NCCL's result code into an [`Error`]; with the communicator, or null, and the rank in it.
+/// Turns NCCL's result code into an [`Error`]. `at` is the communicator, or null, and the rank in
+/// it.
 #[inline]
 pub(super) fn check(
     op: &'static str,
@@ -41,8 +42,8 @@ fn failed(
     NcclError::Failed { op, code, rank, reason }.into()
 }
 
-/// What the call in progress, or earlier work, has come to: `ncclCommGetAsyncError`. An error if that call
-/// is refused, which says nothing of the work.
+/// Returns the result of the call in progress or of earlier work: `ncclCommGetAsyncError`. Returns
+/// an error if NCCL refuses that query, which says nothing about the work.
 ///
 /// # Safety
 /// The communicator is live, and no other thread calls it.
@@ -55,7 +56,7 @@ pub(super) unsafe fn async_result(nccl: &Nccl, raw: RawCommunicator) -> Result<c
     }
 }
 
-/// The error that NCCL reports of earlier work.
+/// Returns the error that NCCL reports for earlier work.
 ///
 /// # Safety
 /// As [`async_result`].
@@ -71,19 +72,20 @@ pub(super) unsafe fn failed_work(
     }
 }
 
-/// Whether ranks may now wait for each other in vain: NCCL failed a call, a call took too long, or a rank was
-/// aborted. An error that is found before NCCL is called, such as [`NcclError::Finalized`], leaves them as they are.
+/// Returns whether ranks may now wait for each other in vain: NCCL failed a call, a call took too
+/// long, or a rank was aborted. An error that is found before NCCL is called, such as
+/// [`NcclError::Finalized`], has no such effect.
 pub(super) fn may_have_lost_a_rank(error: &Error) -> bool {
     use NcclError::{Aborted, Failed, TimedOut};
     let Error::Nccl(why) = error else { return false };
     matches!(**why, Failed { .. } | TimedOut { .. } | Aborted { .. })
 }
 
-/// A text of NCCL's.
+/// Copies a text of NCCL.
 fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: not null, so a C string of NCCL's.
+    // SAFETY: not null, so a C string of NCCL.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -13,23 +13,24 @@ use crate::util::{InlineVec, debug_by};
 /// The operations of a [`group`].
 pub struct Group<'a> {
     pub(super) calls: Calls<'a>,
-    /// The ranks that are aborted if NCCL fails the group.
+    /// The ranks to abort if NCCL fails the group.
     ranks: InlineVec<&'a Ranks, 4>,
-    /// Why nothing is enqueued.
+    /// Why nothing may be enqueued.
     refused: Option<Error>,
 }
 
 /// Enqueues operations together, on one stream or several: `ncclGroupStart`, `ncclGroupEnd`.
 ///
-/// `f` only says which: nothing is enqueued before it returns, and nothing at all if it returns an error.
-/// They run at the same time, as far as they can; so ranks of one thread that wait for each other, and
-/// ranks that both send to each other, must be in a group.
+/// `f` only collects the operations: nothing is enqueued before it returns, and nothing at all if
+/// it returns an error. The operations run at the same time, as far as they can. So ranks of
+/// one thread that wait for each other, and ranks that send to each other, must use a group.
 ///
 /// # Errors
-/// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of [`Ranks`];
-/// [`Error::Invalid`] unless all communicators [block](super::CommunicatorOptions::blocking) or none does: by
-/// default those of [`Ranks`] do, others do not. [`Error::NotCapturable`] for streams that are not all of one
-/// capture, if one is captured.
+/// Errors of `f`, and of the [operations](OnStream); also if `f` ignores an error of an operation
+/// of [`Ranks`]. [`Error::Invalid`] unless all communicators
+/// [block](super::CommunicatorOptions::blocking) or none does: by default those of [`Ranks`] do,
+/// others do not. [`Error::NotCapturable`] if a stream is captured, unless all streams belong to
+/// one capture.
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Communicator, group};
@@ -46,7 +47,7 @@ pub struct Group<'a> {
 /// # }
 /// ```
 ///
-/// Many small operations of all ranks of a process, without `unsafe`:
+/// With many small operations of all ranks of a process, without `unsafe`:
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Ranks, Reduction, group};
@@ -79,7 +80,7 @@ impl<'a> Group<'a> {
         Self { calls: Calls::new(), ranks: InlineVec::new(), refused: None }
     }
 
-    /// The operations of a rank on a stream, of which the next is added to the group.
+    /// Returns the operations of a rank on a stream; the next one is added to the group.
     ///
     /// # Errors
     /// As [`Communicator::on`].
@@ -91,8 +92,8 @@ impl<'a> Group<'a> {
         OnStream::new(communicator, stream, Some(&mut self.calls))
     }
 
-    /// Adds the next operation of all ranks of this process to the group; `streams` has one stream for each
-    /// rank.
+    /// Returns the operations of all ranks of this process; the next one is added to the group.
+    /// `streams` has one stream for each rank.
     ///
     /// # Errors
     /// As [`Ranks::on`].
@@ -104,13 +105,13 @@ impl<'a> Group<'a> {
         ranks.on_in(streams, self)
     }
 
-    /// Adds operations of several ranks, or refuses the whole group: it may have those of some ranks
-    /// then, without those of the others.
+    /// Adds operations of several ranks. If that fails, refuses the whole group: it may hold
+    /// operations of some ranks without those of the others.
     pub(super) fn add_all_or_refuse(
         &mut self,
         operation: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        // Stays if code of the program panics, which lists the memory.
+        // Stays if code of the program, which lists the memory, panics.
         let why = "the memory of an operation was not listed to its end";
         let before = self.refused.replace(Error::invalid(GROUP, why));
         let added = operation(self);
@@ -118,7 +119,7 @@ impl<'a> Group<'a> {
         added
     }
 
-    /// Lets these ranks be aborted if NCCL fails the group.
+    /// Has these ranks aborted if NCCL fails the group.
     #[inline]
     pub(super) fn abort_if_failed(&mut self, ranks: &'a Ranks) {
         if self.ranks.as_slice().last().is_none_or(|last| !std::ptr::eq(*last, ranks)) {
@@ -127,14 +128,14 @@ impl<'a> Group<'a> {
     }
 
     #[inline]
-    // By reference: a group is larger than a kibibyte.
+    // Takes a reference: a group is larger than a kibibyte.
     pub(super) fn enqueue(&mut self) -> Result<()> {
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
         let enqueued = enqueue_together(self.calls.as_mut_slice());
         if enqueued.as_ref().is_err_and(may_have_lost_a_rank) {
-            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
+            // Some ranks may wait for others that have enqueued nothing. Failures go to the drop hook.
             self.ranks.as_slice().iter().for_each(|ranks| drop(ranks.abort()));
         }
         enqueued

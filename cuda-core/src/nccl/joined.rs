@@ -1,11 +1,12 @@
-//! A rank of a communicator: its handle, the lock around NCCL's calls, and its end.
+//! A rank of a communicator: its handle, the lock around NCCL's calls, and how it is freed.
 //!
-//! NCCL allows one call at a time on a communicator, and frees it when it is aborted. So each call is
-//! made under the lock of its communicator. Those of [`Ranks`](super::Ranks) block, unless the
-//! [options](CommunicatorOptions::blocking) say otherwise: an abort waits for them. Those of other communicators
-//! return at once, "in progress", and the caller asks until that is over, its time limit passes, or another thread
-//! wants to abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
-//! another thread do so: NCCL ends the call in progress before it frees anything.
+//! NCCL allows one call at a time on a communicator, and an abort frees the communicator. So each
+//! call is made under the communicator's lock. Calls of [`Ranks`](super::Ranks) block, unless the
+//! [options](CommunicatorOptions::blocking) say otherwise: an abort waits for them. Calls of other
+//! communicators return at once, "in progress"; the caller polls until the call has completed, its
+//! time limit passes, or another thread wants to abort. In the last two cases the caller itself
+//! aborts, under the lock that it holds, or has another thread do so: NCCL ends the call in
+//! progress before it frees anything.
 
 use std::ffi::c_int;
 use std::mem;
@@ -29,7 +30,7 @@ use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::{InlineVec, OwningInlineVec, lock};
 
-/// A rank, as its owner and the graphs that use it share it.
+/// A rank, shared by its owner and the graphs that use it.
 pub(super) struct Joined {
     pub(super) nccl: &'static Nccl,
     // INVARIANT: primary.
@@ -37,43 +38,45 @@ pub(super) struct Joined {
     pub(super) rank: usize,
     pub(super) size: usize,
     pub(super) options: CommunicatorOptions,
-    /// NCCL's calls block, as far as is known.
+    /// Whether NCCL's calls block, as far as is known.
     pub(super) blocks: bool,
     state: Mutex<State>,
-    /// NCCL uses memory of peers, by access that it gives itself where it does not share memory otherwise. Work
-    /// that is pending at the end is waited for before that access is revoked.
+    /// NCCL uses memory of peers, by access that it gives itself unless it shares memory in another
+    /// way. Work that is pending when the rank is freed is waited for before that access is
+    /// revoked.
     _exposed: Exposed,
-    /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
+    /// Set if the rank was aborted, or a thread waits to abort it: calls in progress must end, and
+    /// no others begin.
     stop: AtomicBool,
-    /// How far its abort is, and the memory that is let go of after that.
+    /// The progress of the abort, and the memory that is let go of after it.
     pub(super) ending: Arc<Ending>,
-    /// Operations, as reads of one byte.
+    /// The operations, as reads of one byte.
     uses: Ledger,
-    /// Graphs and executables that have its operations.
+    /// The number of graphs and executables that have operations of the rank.
     in_graphs: AtomicUsize,
-    /// One for all ranks of a [`Ranks`](super::Ranks); [`None`] for other communicators.
+    /// Shared by all ranks of a [`Ranks`](super::Ranks); [`None`] for other communicators.
     pub(super) turn: Option<Arc<Turn>>,
 }
 
-/// A call that enqueues operations of several ranks holds it, and so does a launch of a graph with such operations:
-/// otherwise two threads could enqueue theirs in one order at one rank, and in the other order at another. An abort
-/// does not take it.
+/// Held by a call that enqueues operations of several ranks, and by a launch of a graph with such
+/// operations: otherwise two threads could enqueue theirs in one order at one rank, and in the
+/// other order at another. An abort does not take it.
 #[derive(Default)]
 pub(super) struct Turn {
     lock: Mutex<()>,
-    /// The ranks are called one by one. The caller has promised their order; and a call that holds this may wait
-    /// for that of another rank.
+    /// The ranks are called one by one. The caller has promised their order, and a call that holds
+    /// this lock may wait for another rank's call.
     apart: AtomicBool,
 }
 
 impl Turn {
-    /// Lets no call take it any more.
+    /// Lets no later call take the lock.
     pub(super) fn end(&self) {
         self.apart.store(true, Ordering::Relaxed);
     }
 }
 
-/// A rank in a graph.
+/// A rank that a graph uses.
 pub(super) struct InGraph(Arc<Joined>);
 
 impl InGraph {
@@ -93,7 +96,7 @@ struct State {
     // INVARIANT: live, or null once the communicator was aborted.
     raw: Handle<RawCommunicator>,
     finalized: bool,
-    /// The id by which new ranks join, that this rank has made for the next growth.
+    /// The id that this rank has made for the next growth, by which new ranks join.
     growth_id: Option<UniqueId>,
 }
 
@@ -104,8 +107,8 @@ pub(super) struct LockedRank<'a> {
 }
 
 impl Joined {
-    /// A rank of this process, whose handle is known only here, and live or null. Waits for revocations of
-    /// access to other devices that are under way.
+    /// Makes a rank of this process, whose handle is known only here, and live or null. Waits for
+    /// revocations of access to other devices that are in progress.
     pub(super) fn new(
         nccl: &'static Nccl,
         context: &Context,
@@ -135,7 +138,7 @@ impl Joined {
         self.state.get_mut().unwrap_or_else(|it| it.into_inner()).raw = Handle(raw);
     }
 
-    /// What is left of it without an owner.
+    /// Returns what remains of the rank without its owner.
     fn remains(&self, raw: Handle<RawCommunicator>, finalized: bool) -> Remains {
         let context = self.context.clone();
         Remains { nccl: self.nccl, context, rank: self.rank, raw, finalized }
@@ -158,17 +161,18 @@ impl Joined {
         Ok(held)
     }
 
-    /// Locks the communicator for a call that may come after its end.
+    /// Locks the communicator for a call that may come after it was finalised or aborted.
     #[inline]
     pub(super) fn hold_as_it_is(&self) -> LockedRank<'_> {
         LockedRank { joined: self, state: lock(&self.state) }
     }
 
-    /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
-    /// a thread that is calling it.
+    /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait
+    /// for a thread that is calling the communicator.
     pub(super) fn look(&self, op: &'static str) -> Result<()> {
         let aborted = || Err(NcclError::Aborted { op, rank: self.rank }.into());
-        // An abort has the lock, perhaps for long after it has ended the work, which then seems done.
+        // An abort holds the lock, perhaps long after it has ended the work, which then seems to
+        // have completed.
         if self.is_stopped() {
             return aborted();
         }
@@ -184,7 +188,7 @@ impl Joined {
         held.look(op)
     }
 
-    /// What a call holds that enqueues operations of several ranks.
+    /// Returns the lock that a call holds while it enqueues operations of several ranks.
     #[inline]
     pub(super) fn turn(&self) -> Option<&Mutex<()>> {
         let turn = self.turn.as_deref()?;
@@ -197,7 +201,8 @@ impl Joined {
         self.uses.mark_whole(stream, seq);
     }
 
-    /// Why work can never be done: the context is lost, or NCCL reports an error. An abort ends work.
+    /// Returns why work can never complete: the context is lost, or NCCL reports an error. An abort
+    /// ends such work.
     pub(super) fn why_lost(&self) -> Option<Error> {
         match self.uses.last_uses(&WHOLE).query() {
             Ok(false) => {
@@ -210,12 +215,12 @@ impl Joined {
         }
     }
 
-    /// Ends calls in progress on other threads, and refuses further ones.
+    /// Makes calls in progress on other threads end, and refuses further ones.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Whether it was aborted, or is to be.
+    /// Returns whether the rank was aborted, or is to be.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -224,7 +229,7 @@ impl Joined {
         driver::ensure()?;
         self.stop();
         let _scope = NcclScope::relaxed(&self.context)?;
-        // A thread that calls it may wait for a later drop.
+        // A thread that is calling it may wait for a drop that is queued behind this one.
         deferred::hand_over();
         self.hold_as_it_is().abort()
     }
@@ -236,7 +241,8 @@ impl LockedRank<'_> {
         self.state.raw.0
     }
 
-    /// The result of the call `op`, which returned `code`, once it is not in progress.
+    /// Returns the result of the call `op`, which returned `code`, once it is no longer in
+    /// progress.
     #[inline]
     pub(super) fn finish(&mut self, op: &'static str, code: c_int) -> Result<()> {
         match code {
@@ -245,7 +251,7 @@ impl LockedRank<'_> {
         }
     }
 
-    /// The id for the next growth, if this rank has made it.
+    /// The id that this rank has made for the next growth, if any.
     pub(super) fn growth_id(&mut self) -> &mut Option<UniqueId> {
         &mut self.state.growth_id
     }
@@ -256,8 +262,8 @@ impl LockedRank<'_> {
         check(op, self.joined.nccl, code, (self.raw(), Some(self.joined.rank)))
     }
 
-    /// What the call in progress, or earlier work, has come to; an error if NCCL refuses to say. Of a communicator
-    /// that was not aborted before it was locked.
+    /// Returns the result of the call in progress or of earlier work; an error if NCCL refuses to
+    /// say. The communicator must not have been aborted before it was locked.
     pub(super) fn async_result(&self) -> Result<c_int, c_int> {
         debug_assert!(!self.raw().is_null());
         // SAFETY: the communicator is live and locked.
@@ -272,12 +278,12 @@ impl LockedRank<'_> {
         }
     }
 
-    /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
-    /// it may be left. Nothing if that was done before.
+    /// Ends all work of the communicator, including the call in progress, and frees the
+    /// communicator, or reports that it may be leaked. Does nothing if that was done before.
     ///
-    /// NCCL ends the work at once, but its call may go on longer than this.
+    /// NCCL ends the work at once, but its call may take longer than this function.
     pub(super) fn abort(&mut self) -> Result<()> {
-        // Read by launches of graphs, which must not wait for calls in progress.
+        // Launches of graphs read this, since they must not wait for calls in progress.
         self.joined.stop();
         let raw = mem::replace(&mut self.state.raw, Handle(ptr::null_mut()));
         if raw.0.is_null() {
@@ -290,10 +296,10 @@ impl LockedRank<'_> {
 /// Communicators that are locked together.
 pub(super) type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
 
-/// Locks communicators, each once, in an order that all threads follow: that of their addresses.
+/// Locks communicators, each once, in the order of their addresses, which all threads follow.
 ///
 /// # Errors
-/// Those of [`Joined::hold`].
+/// As [`Joined::hold`].
 #[inline]
 pub(super) fn hold_all<'a>(
     op: &'static str,
@@ -316,13 +322,14 @@ pub(super) fn hold_all<'a>(
     Ok(())
 }
 
-/// Whether a call may go on, so that it may enqueue work later: it is in progress, or NCCL refuses to say.
+/// Returns whether a call may still enqueue work: it is in progress, or NCCL refuses to say.
 fn may_go_on(result: &Result<c_int, c_int>) -> bool {
     !matches!(result, Ok(code) if *code != IN_PROGRESS)
 }
 
-/// The result of calls that are in progress together. If one fails, if they take longer than the limit,
-/// or if another thread is waiting to abort one, those that are still in progress are aborted.
+/// Returns the result of calls that are in progress together. If one fails, if they take longer
+/// than the limit, or if another thread is waiting to abort one, aborts those that are still in
+/// progress.
 pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
     let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
@@ -351,7 +358,7 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
             };
         }
         let pending = all.iter_mut().zip(results).filter(|(_, result)| may_go_on(result));
-        // Failures are reported.
+        // Failures go to the drop hook.
         pending.for_each(|(held, _)| drop(held.abort()));
         return result;
     }
@@ -361,13 +368,13 @@ impl Drop for Joined {
     fn drop(&mut self) {
         let State { raw, finalized, .. } =
             *self.state.get_mut().unwrap_or_else(|it| it.into_inner());
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
+        // In a forked child, threads that do not exist there may hold this crate's locks.
         if raw.0.is_null() || driver::is_gone() {
             return;
         }
         let uses = mem::take(&mut self.uses).last_uses(&WHOLE);
         let (limit, remains) = (self.options.limit, self.remains(raw, finalized));
-        // An abort could not begin. The work may wait for ranks that were aborted.
+        // If stopped, an abort could not begin. The work may wait for ranks that were aborted.
         let stopped = *self.stop.get_mut();
         deferred::run_or_defer(move || match stopped {
             true => drop(remains.end(&Arc::default())),
@@ -387,20 +394,21 @@ impl KeptAlive for InGraph {
         self.0.turn()
     }
 
-    /// Without the lock: a launch may block until work has ended that waits for a lost rank, and it is by
-    /// aborting that this work ends. So another thread may abort between this answer and the launch.
-    /// The launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
-    /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
-    /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
+    /// Takes no lock: a launch may block until work has ended that waits for a lost rank, and only
+    /// an abort ends this work. So another thread may abort between this answer and the launch. The
+    /// launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
+    /// communicator are destroyed" before it frees what they use, also after an abort, which
+    /// "prevents launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to
+    /// CUDA graphs).
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
         let aborted = NcclError::Aborted { op, rank: self.0.rank };
         if self.0.is_stopped() { Err(aborted.into()) } else { Ok(None) }
     }
 }
 
-/// Locks these ranks when, within their limit, their work has ended and no graph has any: a call that blocks would
-/// wait for both without one. It does not wait under the locks, which what ends the use may need: a graph that is
-/// dropped takes its memory off a rank's registrations.
+/// Locks these ranks once their work has ended and no graph has any of them, within their limit: a
+/// blocking call would wait for both without a limit. Does not wait under the locks, since ending
+/// the use may need them: a graph that is dropped takes its memory off a rank's registrations.
 fn hold_unused<'a>(
     op: &'static str,
     ranks: &[&'a Arc<Joined>],
@@ -442,13 +450,13 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     };
     if first.blocks && locked.as_ref().is_err_and(may_have_lost_a_rank) {
         held = HeldRanks::new();
-        // As after a call that does not block. Failures are reported.
+        // An abort, as after a call that does not block. Failures go to the drop hook.
         ranks.iter().for_each(|joined| drop(joined.abort()));
     }
     locked?;
     let all = held.as_mut_slice();
     let mut refused = None;
-    // Before any of them is waited for.
+    // Makes the calls of all ranks before any is waited for.
     let mut calls = || {
         for held in all.iter() {
             // SAFETY: the communicator is live and locked.
@@ -459,14 +467,14 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
         }
         SUCCESS
     };
-    // A call that blocks may wait for those of the other ranks.
+    // A blocking call may wait for the calls of the other ranks.
     let ended = if first.blocks { grouped(first.nccl, calls) } else { calls() };
     let refused = refused.or(is_refusal(ended).then_some((&all[0], ended)));
     let made = refused.map_or(Ok(()), |(held, code)| held.check(op, code));
     let result = match made {
         Ok(()) => await_all(op, all),
         Err(error) => {
-            // The calls in progress would wait for the one that was refused. Failures are reported.
+            // The calls in progress would wait for the refused one. Failures go to the drop hook.
             let waiting = all.iter_mut().filter(|held| may_go_on(&held.async_result()));
             waiting.for_each(|held| drop(held.abort()));
             Err(error)

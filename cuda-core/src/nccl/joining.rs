@@ -1,4 +1,4 @@
-//! How ranks join: by ids that all of them know, or by that of a communicator that grows.
+//! How ranks join: by ids that all of them know, or by the id of a communicator that grows.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::within;
 
-/// The calls of [`Communicator::init_rank`](super::Communicator::init_rank) and of
+/// NCCL's functions for [`Communicator::init_rank`](super::Communicator::init_rank) and
 /// [`Communicator::grow`](super::Communicator::grow), as errors name them.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
 pub(super) const GROW: &str = "ncclCommGrow";
@@ -25,13 +25,13 @@ pub(super) const GROW: &str = "ncclCommGrow";
 #[derive(Clone, Copy)]
 pub(super) enum JoinBy<'a> {
     Ids(&'a [UniqueId]),
-    /// By the id of a communicator that grows. NCCL may write the handle until it is known whether the rank has
-    /// joined.
+    /// By the id of a communicator that grows. NCCL may write the handle until the rank is known to
+    /// have joined or failed.
     Growth(UniqueId, &'a AtomicPtr<c_void>),
 }
 
 impl JoinBy<'_> {
-    /// The function of NCCL, as errors name it.
+    /// Returns the function of NCCL, as errors name it.
     pub(super) fn op(self) -> &'static str {
         match self {
             Self::Ids([] | [_]) => INIT_RANK,
@@ -48,9 +48,9 @@ impl Joined {
         Error::unless(context.is_primary(), INIT_RANK, reason)
     }
 
-    /// Begins to join, which is in progress afterwards. Adds the rank to `begun`, also one that a failed
-    /// call has made: the caller drops it, after the group that this may be called in, since it must not
-    /// be freed inside.
+    /// Begins to join; the joining is in progress afterwards. Adds the rank to `begun`, even a rank
+    /// made by a call that failed: the caller drops it after the group that this may be called in,
+    /// since it must not be freed inside the group.
     pub(super) fn begin(
         context: &Context,
         how: JoinBy<'_>,
@@ -68,31 +68,31 @@ impl Joined {
             Error::unless((1..=size).contains(&ids.len()), op, why)?;
         }
         let (mut raw, mut config) = (ptr::null_mut(), options.config(op)?);
-        // Before NCCL gives itself access to the memory of peers.
+        // Made before NCCL gives itself access to the memory of peers.
         let mut joined = Self::new(nccl, context, (rank, size), *options, raw);
         let scope = NcclScope::relaxed(context)?;
         let code = match how {
             JoinBy::Ids([id]) => {
-                // SAFETY: the context is current. The call reads the configuration, and writes one handle,
-                // to locals that outlive it; what it leaves in progress uses neither.
+                // SAFETY: the context is current. The call reads the configuration and writes one
+                // handle, to locals that outlive it; what it leaves in progress uses neither.
                 unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) }
             }
             JoinBy::Ids(ids) => {
                 let init = nccl.init_rank_scalable.ok_or_else(|| missing(op))?;
                 let mut ids: Vec<_> = ids.iter().map(|id| id.raw()).collect();
-                // There are no more of them than ranks.
+                // Fits: there are no more ids than ranks.
                 let given = ids.len() as c_int;
-                // SAFETY: as above; the call copies the ids, of which there are that many.
+                // SAFETY: as above; the call copies the ids, `given` in number.
                 unsafe { init(&mut raw, count, number, given, ids.as_mut_ptr(), &mut config) }
             }
             JoinBy::Growth(id, place) => {
                 let grow = nccl.grow.ok_or_else(|| missing(op))?;
                 let (none, id, at) = (ptr::null_mut(), id.raw(), place.as_ptr());
-                // SAFETY: as above, but the handle is written to the caller's place, again when the call is no
-                // longer in progress.
+                // SAFETY: as above, but the handle is written to the caller's place, and again when
+                // the call is no longer in progress.
                 let code = unsafe { grow(none, count, &id, number, at, &mut config) };
                 raw = place.load(Ordering::Acquire);
-                // As `ncclCommSplit` of NCCL 2.28 does, it may return success while it is in progress.
+                // It may return success while in progress, as `ncclCommSplit` of NCCL 2.28 does.
                 if code == SUCCESS { IN_PROGRESS } else { code }
             }
         };
@@ -107,7 +107,7 @@ impl Joined {
         }
     }
 
-    /// [`Joined::begin`] for the ranks of all these contexts, in a group that is open.
+    /// Calls [`Joined::begin`] for the ranks of all these contexts, in an open group.
     pub(super) fn begin_all(
         contexts: &[&Context],
         id: &UniqueId,
@@ -118,7 +118,7 @@ impl Joined {
             let how = JoinBy::Ids(slice::from_ref(id));
             Self::begin(context, how, (rank, contexts.len()), options, begun)
         });
-        // The open group fails by itself after an error of NCCL's.
+        // After an error of NCCL, the open group fails by itself.
         let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
         if unknown {
             fail_group(nccl()?, id);
@@ -127,14 +127,14 @@ impl Joined {
     }
 }
 
-/// Makes the open group fail. Its end would otherwise wait for the ranks that have not begun to join, if
-/// calls block.
+/// Makes the open group fail. Otherwise, if calls block, its end would wait for the ranks that have
+/// not begun to join.
 #[cold]
 fn fail_group(nccl: &Nccl, id: &UniqueId) {
     let (mut raw, mut config) = (ptr::null_mut(), RawConfig::DEFAULT);
     config.blocking = 0;
-    // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive it. It
-    // makes nothing: there is no communicator of no ranks.
+    // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive
+    // it. It makes nothing, since a communicator has at least one rank.
     let refused = unsafe { (nccl.init_rank)(&mut raw, 0, id.raw(), 0, &mut config) };
     debug_assert_ne!(refused, SUCCESS, "NCCL refuses it, and so the group");
 }

@@ -16,12 +16,12 @@ use crate::util::library::{FORKED_MEANWHILE, find, functions};
 pub(super) type Deregister = unsafe extern "C" fn(RawCommunicator, *mut c_void) -> c_int;
 
 functions! {
-    /// The function of all versions.
+    /// The only function that is resolved in all versions.
     AnyVersion { version = c"ncclGetVersion"(*mut c_int); }
 }
 
 functions! {
-    /// Functions of NCCL 2.18, most of which return an `ncclResult_t`.
+    /// Functions of NCCL 2.18; most return an `ncclResult_t`.
     Nccl {
         error_string = c"ncclGetErrorString"(c_int) -> *const c_char;
         last_error = c"ncclGetLastError"(RawCommunicator) -> *const c_char;
@@ -53,17 +53,17 @@ functions! {
         send = c"ncclSend"(*const c_void, usize, c_int, c_int, RawCommunicator, CUstream);
         receive = c"ncclRecv"(*mut c_void, usize, c_int, c_int, RawCommunicator, CUstream);
     }
-    // Of NCCL 2.19.
+    // From NCCL 2.19 on.
     optional {
         register = c"ncclCommRegister"(RawCommunicator, *mut c_void, usize, *mut *mut c_void);
         deregister = c"ncclCommDeregister"(RawCommunicator, *mut c_void);
-        // Of NCCL 2.23.
+        // From NCCL 2.23 on.
         init_rank_scalable = c"ncclCommInitRankScalable"(
             *mut RawCommunicator, c_int, c_int, c_int, *mut RawUniqueId, *mut RawConfig);
-        // Of NCCL 2.27.
+        // From NCCL 2.27 on.
         shrink = c"ncclCommShrink"(
             RawCommunicator, *mut c_int, c_int, *mut RawCommunicator, *mut RawConfig, c_int);
-        // Of NCCL 2.29.
+        // From NCCL 2.29 on.
         growth_id = c"ncclCommGetUniqueId"(RawCommunicator, *mut RawUniqueId);
         grow = c"ncclCommGrow"(
             RawCommunicator, c_int, *const RawUniqueId, c_int, *mut RawCommunicator, *mut RawConfig);
@@ -73,23 +73,23 @@ functions! {
 struct Found {
     nccl: Nccl,
     version: Version,
-    /// Where the functions are from, unless the program [brought](install) them.
+    /// The library of the functions, unless the program [installed](install) them.
     library: Option<Library>,
 }
 
 static LOADED: LoadOnce<Result<Found>> = LoadOnce::new();
 
-/// The oldest version that works.
+/// The oldest version that this module works with.
 const FLOOR: Version = Version::new(2, 18);
 
-/// NCCL, loaded at the first call; the result is kept for the life of the process. Refuses if CUDA
-/// cannot be called.
+/// Returns NCCL's functions; fails if CUDA cannot be called. The first call loads the library, for
+/// the life of the process.
 pub(super) fn nccl() -> Result<&'static Nccl> {
     driver::ensure()?;
     found().map(|found| &found.nccl)
 }
 
-/// The error for a function that this NCCL is too old for.
+/// The error for a function that this version of NCCL lacks.
 pub(super) fn missing(op: &'static str) -> Error {
     found().map_or_else(|error| error, |it| NcclError::Missing { op, found: it.version }.into())
 }
@@ -101,7 +101,7 @@ fn found() -> Result<&'static Found> {
     }
 }
 
-/// The environment variable that names a library to use.
+/// The environment variable that names the library to use.
 const OVERRIDE: &str = "CUDA_CORE_NCCL";
 
 fn open() -> Result<Found> {
@@ -110,8 +110,8 @@ fn open() -> Result<Found> {
         &["libnccl.so.2"],
         |by_name| by_name,
         |library| {
-            // SAFETY: the library is NCCL by its name, or the user's replacement; the signatures of these
-            // functions have not changed since 2.18. It is never unloaded.
+            // SAFETY: the library is NCCL by its name, or the user's replacement; the signatures of
+            // these functions have not changed since 2.18. The library is never unloaded.
             let found = unsafe { resolve(&mut |name| library.symbol(name)) }?;
             Ok(found.map(|found| Found { library: Some(library), ..found }))
         },
@@ -119,10 +119,10 @@ fn open() -> Result<Found> {
     found.map_err(|tried| NcclError::NotFound { tried })?
 }
 
-/// NCCL's functions; an error inside for a version that is too old.
+/// Resolves NCCL's functions; returns an inner error for a version that is too old.
 ///
 /// # Safety
-/// That of `resolve` of the tables, for the functions of `nccl.h`.
+/// As `resolve` of the tables, for the functions of `nccl.h`.
 unsafe fn resolve(
     symbol: &mut dyn FnMut(&CStr) -> *const c_void,
 ) -> std::result::Result<Result<Found>, String> {
@@ -143,7 +143,7 @@ unsafe fn resolve(
     Ok(Ok(Found { nccl, version, library: None }))
 }
 
-/// The version with this `NCCL_VERSION_CODE`: 2708 is 2.7.8, 21805 is 2.18.5.
+/// Returns the version with this `NCCL_VERSION_CODE`: 2708 is 2.7.8, 21805 is 2.18.5.
 fn version_of(number: c_int) -> Version {
     let number = u32::try_from(number).unwrap_or(0);
     match number {
@@ -152,7 +152,7 @@ fn version_of(number: c_int) -> Version {
     }
 }
 
-/// NCCL's version without its patch level: `ncclGetVersion`. Needs no device.
+/// Returns NCCL's version without its patch level: `ncclGetVersion`. Needs no device.
 ///
 /// # Errors
 /// [`NcclError::NotFound`], [`NcclError::TooOld`].
@@ -170,14 +170,15 @@ pub fn version() -> Result<Version> {
     found().map(|found| found.version)
 }
 
-/// The address of a function that this module lacks, in the NCCL that it has loaded. Functions take
-/// [`Communicator::as_raw`](super::Communicator::as_raw), whose rules apply; what they enqueue before they return is
-/// ordered by [`Stream::work`](crate::Stream::work). A call that returns `ncclInProgress` may enqueue later; those of
-/// communicators that [block](super::CommunicatorOptions::blocking) do not.
+/// Returns the address of a function that this module lacks, in the NCCL that it has loaded. Such
+/// functions take [`Communicator::as_raw`](super::Communicator::as_raw), whose rules apply. What
+/// they enqueue before they return is ordered by [`Stream::work`](crate::Stream::work). A call that
+/// returns `ncclInProgress` may enqueue later; calls of communicators that
+/// [block](super::CommunicatorOptions::blocking) do not.
 ///
 /// # Errors
-/// [`NcclError::Missing`] if this NCCL does not have the function, and for any that the program has brought by
-/// [`install`]; [`NcclError::NotFound`], [`NcclError::TooOld`].
+/// [`NcclError::Missing`] if this NCCL does not have the function, and for every function if the
+/// program called [`install`]; [`NcclError::NotFound`], [`NcclError::TooOld`].
 ///
 /// ```no_run
 /// use std::ffi::{c_int, c_void};
@@ -216,17 +217,17 @@ pub fn symbol(name: &'static CStr) -> Result<NonNull<c_void>> {
     address.ok_or_else(|| missing(name.to_str().unwrap_or("nccl::symbol")))
 }
 
-/// Takes NCCL's functions from `symbol`, for a program that is linked with NCCL or brings its own,
-/// instead of a library that is loaded at the first call. An address of null is a function that is
-/// not there.
+/// Takes NCCL's functions from `symbol`, instead of from a library that is loaded at the first
+/// call. This is for a program that is linked with NCCL or brings its own. `symbol` returns null
+/// for a function that it lacks.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the process has an NCCL already, or has looked for one;
+/// [`Error::Invalid`] if the process already has an NCCL, or has looked for one;
 /// [`NcclError::NotFound`] if a function of 2.18 is missing, [`NcclError::TooOld`].
 ///
 /// # Safety
-/// Each address that is not null is a function with the signature of that symbol in `nccl.h`, for
-/// the life of the process.
+/// Each non-null address is that of a function with the symbol's signature in `nccl.h`, for the
+/// life of the process.
 ///
 /// ```no_run
 /// # fn linked(_: &std::ffi::CStr) -> *const std::ffi::c_void { std::ptr::null() }

@@ -1,15 +1,19 @@
-//! NCCL: reductions and copies among devices, of one process or of many on many machines.
+//! NCCL: reductions and copies among devices of one process, or of many processes on many machines.
 //!
-//! The library, `libnccl.so.2` of version 2.18 or newer, is a package of its own. The first call loads it;
-//! the environment variable `CUDA_CORE_NCCL` names another to use, and is ignored in a set-uid program.
-//! Without it, each call returns [`NcclError::NotFound`](crate::NcclError::NotFound).
+//! The library, `libnccl.so.2` of version 2.18 or newer, is a package of its own. The first call
+//! loads it. The environment variable `CUDA_CORE_NCCL` names another library to use, and is ignored
+//! in a set-uid program. Without the library, each call returns
+//! [`NcclError::NotFound`](crate::NcclError::NotFound).
 //!
-//! * [`Ranks`] are all ranks of a communicator, where one process has all devices: nothing is `unsafe`.
-//! * A [`Communicator`] is one rank, where each process, or thread, has one device. The ranks find each other
-//!   by a [`UniqueId`]. A process that joins a rank promises once that all ranks make the same calls.
+//! * [`Ranks`] are all ranks of a communicator, for one process that has all devices: nothing is
+//!   `unsafe`.
+//! * A [`Communicator`] is one rank, for processes or threads that each have one device. The ranks
+//!   find each other by a [`UniqueId`]. A process that joins a rank promises once that all ranks
+//!   make the same calls.
 //!
-//! Operations are enqueued like kernels. They are ordered, by the memory that they use, with all other work,
-//! and their memory stays allocated until they are done: there is nothing to synchronise.
+//! Operations are enqueued like kernels. They are ordered with all other work by the memory that
+//! they use, and their memory stays allocated until they have completed: there is nothing to
+//! synchronise.
 //!
 //! ```no_run
 //! use cuda_core::Device;
@@ -28,44 +32,47 @@
 //! ```
 //!
 //! # Lost ranks
-//! A call of NCCL returns within the limit of its communicator ([`CommunicatorOptions::limit`]), or when
-//! another thread calls [`Communicator::abort`]. Calls that block, which are faster
-//! ([`CommunicatorOptions::blocking`]), do not have this guarantee, and `abort` waits for them; those of [`Ranks`] block
-//! by default, since this process makes the calls of all ranks at once. Such a call waits where a stream has no place
-//! for more work: some thousand operations behind one that does not end. A program that goes on after such an operation
-//! calls [`Ranks::wait`] now and then, or joins with `blocking(false)`.
+//! A call of NCCL returns within the limit of its communicator ([`CommunicatorOptions::limit`]), or
+//! when another thread calls [`Communicator::abort`]. Calls that block, which are faster
+//! ([`CommunicatorOptions::blocking`]), do not have this guarantee, and `abort` waits for them.
+//! Calls of [`Ranks`] block by default, since this process makes the calls of all ranks at once. A
+//! blocking call waits if a stream has no room for more work: some thousand operations behind one
+//! that does not end. A program that continues after such an operation should call [`Ranks::wait`]
+//! now and then, or join with `blocking(false)`.
 //!
-//! Work that is enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for
-//! the work with a limit, and returns the error of a rank that has failed. Then `abort` ends the work, and the
-//! stream goes on; where the communicator was dropped, its work is ended when the limit has passed. A process that
-//! exits while communicators are being freed waits for that, a second at most.
+//! Enqueued work waits on its stream for the other ranks, without a limit. [`Communicator::wait`]
+//! waits for the work with a limit, and returns the error of a rank that has failed. Then `abort`
+//! ends the work, and the stream continues. If the communicator was dropped, its work is ended when
+//! the limit has passed. A process that exits while communicators are being freed waits for that,
+//! for a second at most.
 //!
-//! Suppose that a rank enqueues its part of an operation only after another rank has sent it a message by other
-//! means. If the sender has enqueued its own part before, and sending waits for earlier work on the same stream,
-//! it also waits for the operation, and neither rank goes on. Call
-//! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation: then sending waits only for the work
-//! before that.
+//! Suppose that a rank enqueues its part of an operation only after another rank has sent it a
+//! message by other means. If the sender has already enqueued its own part, and sending waits for
+//! earlier work on the same stream, it also waits for the operation, and neither rank continues.
+//! Call [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation: then sending waits
+//! only for the work before the checkpoint.
 //!
 //! With `CUDA_LAUNCH_BLOCKING=1`, operations of several ranks of one process hang: the launch of one rank
 //! does not return before the others have launched.
 //!
 //! # Registered memory
-//! From NCCL 2.19 on, memory can be [registered](Communicator::register): NCCL then sends from it and
-//! receives into it without copies through buffers of its own, where the machine allows. For NVLink SHARP
-//! that is a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) of one
-//! [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) that is shareable as a
-//! [file descriptor](crate::interop::ShareableHandle::PosixFd), of a multiple of the size that
+//! From NCCL 2.19 on, memory can be [registered](Communicator::register): NCCL then sends from it
+//! and receives into it without copies through buffers of its own, where the machine allows. For
+//! NVLink SHARP, register a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) of one
+//! [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) that is shareable as a [file
+//! descriptor](crate::interop::ShareableHandle::PosixFd), and whose size is a multiple of what
 //! `cuMulticastGetGranularity` recommends: `ncclMemAlloc` makes such memory. For network cards use
-//! [`PhysicalMemory::for_rdma`](crate::virtual_memory::PhysicalMemory::for_rdma), if the device supports
-//! it.
+//! [`PhysicalMemory::for_rdma`](crate::virtual_memory::PhysicalMemory::for_rdma), if the device
+//! supports it.
 //!
 //! # Streams
-//! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
+//! NCCL works on threads of its own, so an operation needs a created stream, not a default one.
 //!
-//! Operations can be captured by [`Graph::capture`](crate::Graph::capture): those of a rank on its context,
-//! those of all ranks of a process on all their contexts. The graph keeps the communicators.
-//! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one. Where it is to run
-//! with older ones, enqueue each kind of operation once before:
+//! [`Graph::capture`](crate::Graph::capture) can capture operations: those of a rank on its
+//! context, those of all ranks of a process on all their contexts. The graph keeps the
+//! communicators. NCCL connects ranks at their first operation; with NCCL 2.28 that may be a
+//! captured one. To run with older versions, enqueue each kind of operation once before the
+//! capture:
 //!
 //! ```no_run
 //! use cuda_core::nccl::{Ranks, Reduction};
@@ -84,10 +91,11 @@
 //! # }
 //! ```
 //!
-//! Of one [`Ranks`], one thread at a time enqueues operations or launches such a graph; others wait for it, except once
-//! they have become [communicators](Ranks::into_communicators).
-//! Graphs of several communicators that share devices may wait for each other in a circle, as their operations
-//! may (NVIDIA's guide to NCCL, "Using NCCL with CUDA Graphs"): launch one after the work of the other.
+//! One thread at a time enqueues operations of one [`Ranks`] or launches such a graph. Other
+//! threads wait for it, except once the ranks have become
+//! [communicators](Ranks::into_communicators). Graphs of several communicators that share devices
+//! may wait for each other in a circle, as their operations may (NVIDIA's guide to NCCL, "Using
+//! NCCL with CUDA Graphs"): launch one after the other's work.
 
 mod call;
 mod communicator;

@@ -16,31 +16,32 @@ use crate::timeline::StreamCore;
 use crate::types::Pod;
 use crate::util::debug_by;
 
-/// A [`Communicator`] with the stream that its next operation is enqueued on; made by
-/// [`Communicator::on`], and by [`Group::on`](super::Group::on) for an operation of a group.
+/// A [`Communicator`] with the stream that its next operation is enqueued on; made by [`Communicator::on`],
+/// and by [`Group::on`](super::Group::on) for an operation of a group.
 ///
-/// Each operation returns at once, and runs when all ranks have enqueued it; if calls
-/// [block](super::CommunicatorOptions::blocking), the first one waits until the other ranks have enqueued it, too.
-/// It comes after what other streams do with its memory, and later users of the memory wait for it. Nothing is
-/// enqueued for no elements.
+/// Each operation returns at once, and runs when all ranks have enqueued it. If calls
+/// [block](super::CommunicatorOptions::blocking), the first operation waits until the other ranks have
+/// enqueued it, too. An operation comes after what other streams do with its memory, and later users of the
+/// memory wait for it. An operation of no elements enqueues nothing.
 ///
 /// # Errors
-/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and `Invalid` for a
-/// rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for memory that is not the
-/// communicator's; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition). [`Error::Nccl`] if NCCL
-/// refuses, if the communicator's limit passes before a call that does not block has enqueued the work, and for a
-/// communicator that was aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
+/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and `Invalid`
+/// for a rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for other memory than
+/// the communicator's; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition).
+/// [`Error::Nccl`] if NCCL refuses, if the communicator's limit passes before a call that does not block has
+/// enqueued the work, and for a communicator that was aborted. If a call has failed,
+/// [abort](Communicator::abort) the communicator.
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,
     core: &'a Arc<StreamCore>,
-    /// Where an operation with elements is kept until the group ends; [`None`]: it is enqueued at once.
+    /// Where an operation with elements is kept until the group ends; [`None`] to enqueue it at once.
     group: Option<&'g mut Calls<'a>>,
 }
 
 /// # Operations
 impl Communicator {
-    /// The operations of this rank on a stream of its context.
+    /// Returns the operations of this rank on a stream of its context.
     ///
     /// # Errors
     /// [`Error::WrongContext`] for a stream of another context.
@@ -75,7 +76,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         Ok(Self::of(communicator, stream, group))
     }
 
-    /// [`OnStream::new`] for a stream that is known to be of the communicator's context.
+    /// [`OnStream::new`] for a stream that is known to belong to the communicator's context.
     #[inline]
     pub(super) fn of(
         communicator: &'a Communicator,
@@ -85,7 +86,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         Self { joined: &communicator.0, core: stream.core(), group }
     }
 
-    /// Combines the elements of all ranks: `destination` gets the result at each: `ncclAllReduce`.
+    /// Combines the elements of all ranks, and gives each rank the result in `destination`: `ncclAllReduce`.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -116,7 +117,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart::<T>(operation, count, Some(source), Some(destination))
     }
 
-    /// [`all_reduce`](Self::all_reduce) of a buffer into itself.
+    /// Runs [`all_reduce`](Self::all_reduce) of a buffer into itself.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -132,7 +133,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(Operation::AllReduce(reduction.raw()), count, buffer, (0, 0))
     }
 
-    /// Combines the elements of all ranks at the rank `root`, which alone needs a destination:
+    /// Combines the elements of all ranks at the rank `root`, which is the only one that needs a destination:
     /// `ncclReduce`.
     ///
     /// # Errors
@@ -167,7 +168,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), destination)
     }
 
-    /// [`reduce`](Self::reduce) of a buffer into itself, at the root; the buffers of other ranks are
+    /// Runs [`reduce`](Self::reduce) of a buffer into itself, at the root. The buffers of other ranks are
     /// unspecified afterwards.
     ///
     /// # Errors
@@ -185,7 +186,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(operation, count, buffer, (0, 0))
     }
 
-    /// Copies the elements of the rank `root`, which alone needs a source, to all: `ncclBroadcast`.
+    /// Copies the elements of the rank `root`, which alone needs a source, to all ranks: `ncclBroadcast`.
     ///
     /// # Errors
     /// As all [operations](OnStream); [`Error::Invalid`] for a root without source.
@@ -234,8 +235,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(operation, count, buffer, (0, 0))
     }
 
-    /// Copies the elements of each rank to all, one rank's after the other's: the destination holds as many
-    /// elements for each rank as a source: `ncclAllGather`.
+    /// Copies the elements of each rank to all ranks, in the order of the ranks: `ncclAllGather`. The
+    /// destination holds as many elements for each rank as a source.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -263,7 +264,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), Some(destination))
     }
 
-    /// [`all_gather`](Self::all_gather) from the part of this rank in the buffer to all of it.
+    /// Runs [`all_gather`](Self::all_gather) from this rank's part of the buffer to the whole buffer.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -278,8 +279,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(Operation::AllGather, part, buffer, (from, 0))
     }
 
-    /// Combines the elements of all ranks, and gives each a part of the result in the order of the ranks: the
-    /// source holds as many elements for each rank as a destination: `ncclReduceScatter`.
+    /// Combines the elements of all ranks, and gives each a part of the result, in rank order:
+    /// `ncclReduceScatter`. The source holds as many elements for each rank as a destination.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -310,8 +311,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), Some(destination))
     }
 
-    /// [`reduce_scatter`](Self::reduce_scatter) of a buffer into the part of this rank in it; the other
-    /// parts are unspecified afterwards.
+    /// Runs [`reduce_scatter`](Self::reduce_scatter) of a buffer into this rank's part of it. The other parts
+    /// are unspecified afterwards.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -327,8 +328,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(operation, part, buffer, (0, to))
     }
 
-    /// Copies part *j* of rank *i* to part *i* of rank *j*, of as many equal parts as there are ranks:
-    /// `ncclSend` and `ncclRecv` for each, in a group.
+    /// Copies part *j* of rank *i* to part *i* of rank *j*: `ncclSend` and `ncclRecv` for each, in a group.
+    /// There are as many parts, of equal size, as ranks.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -345,8 +346,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), Some(destination))
     }
 
-    /// Sends the elements to the rank `to`, which [receives](Self::receive) as many: `ncclSend`. What
-    /// two ranks send to each other belongs in a [group](super::group()).
+    /// Sends the elements to the rank `to`, which [receives](Self::receive) as many: `ncclSend`. If two ranks
+    /// send to each other, each sends and receives in a [group](super::group()).
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -372,20 +373,20 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, None, Some(destination))
     }
 
-    /// The rank that the operations are of.
+    /// The rank whose operations these are.
     pub fn rank(&self) -> usize {
         self.joined.rank
     }
 
-    /// An operation with another rank.
+    /// Returns an operation with another rank.
     fn with(&self, rank: usize, operation: impl FnOnce(c_int) -> Operation) -> Result<Operation> {
-        // The size of a communicator is a `c_int`, so that a rank within it is one.
+        // A communicator's size fits in a `c_int`, and so does a rank within it.
         let operation = operation(rank as c_int);
         within(operation.op(), "rank", rank, self.joined.size)?;
         Ok(operation)
     }
 
-    /// Refuses memory, called `which`, that has not as many elements for each rank.
+    /// Refuses memory, called `which`, unless it has `each` elements for each rank.
     fn all(&self, operation: Operation, which: &str, len: usize, each: usize) -> Result<()> {
         let size = self.joined.size;
         if each.checked_mul(size) == Some(len) {
@@ -395,7 +396,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         Err(Error::invalid(operation.op(), why))
     }
 
-    /// The elements of each rank.
+    /// Returns the number of elements of each rank.
     fn part(&self, operation: Operation, len: usize) -> Result<usize> {
         let size = self.joined.size;
         if len % size != 0 {
@@ -405,7 +406,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         Ok(len / size)
     }
 
-    /// An operation from one place to another.
+    /// Enqueues an operation with separate source and destination, or adds it to the group.
     #[inline]
     fn apart<T: Pod>(
         self,
@@ -435,7 +436,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.call::<T>(operation, count, (from, to), used, registered)
     }
 
-    /// An operation within one place, whose source and destination begin at these elements.
+    /// As [`Self::apart`], within one buffer: source and destination begin at these elements.
     #[inline]
     fn in_place<T: Pod>(
         self,
@@ -457,15 +458,15 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[inline]
     fn admit<T: Pod>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
-        // Memory of this very stream is the communicator's device's.
+        // Memory of this same stream belongs to the communicator's device.
         if backing.home().is_some_and(|home| Arc::ptr_eq(home, self.core)) {
             return Ok(false);
         }
         self.admit_other(operation.op(), view)
     }
 
-    /// [`OnStream::admit`] for other memory than this stream's.
-    // Not within the function above, which is compiled into each operation.
+    /// The part of [`OnStream::admit`] for memory of other streams.
+    // Kept apart from `admit`, which is compiled into each operation.
     #[inline(never)]
     fn admit_other<T: Pod>(&self, op: &'static str, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
@@ -484,7 +485,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         registered: [Option<bool>; 2],
     ) -> Result<()> {
         let Self { joined, core, group } = self;
-        // Elements may have no bytes.
+        // Elements may be zero-sized.
         if count * size_of::<T>() == 0 {
             return enqueue_nothing(operation.op(), joined, core);
         }

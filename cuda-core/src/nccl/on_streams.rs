@@ -1,4 +1,4 @@
-//! Operations of all ranks of a process: with memory and a stream for each.
+//! Operations of all ranks of a process, with memory and a stream for each rank.
 
 use super::call::{Call, Calls};
 use super::element::Element;
@@ -12,15 +12,15 @@ use crate::stream::Stream;
 use crate::types::Pod;
 use crate::util::{InlineVec, debug_by};
 
-/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and by
-/// [`Group::on_ranks`] for an operation of a group.
+/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and
+/// by [`Group::on_ranks`] for an operation of a group.
 ///
-/// Operations take memory for each rank, in their order.
+/// Operations take memory for each rank, in the order of the ranks.
 ///
 /// # Errors
-/// Those of [`OnStream`], which name the rank, or, in [`Error::OnDevice`], its device if its source and
-/// destination do not fit each other; [`Error::Invalid`] for another number of views than of ranks, and
-/// for ranks whose memory differs in length.
+/// The errors of [`OnStream`], which name the rank, or, in [`Error::OnDevice`], its device if its
+/// source and destination do not fit each other; [`Error::Invalid`] unless there is one view for
+/// each rank, and for ranks whose memory differs in length.
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStreams<'a, G = ()> {
     pub(super) ranks: &'a Ranks,
@@ -29,7 +29,7 @@ pub struct OnStreams<'a, G = ()> {
     pub(super) group: G,
 }
 
-/// What an operation of all ranks is added to: `()`, a group of its own, or a group that goes on.
+/// What an operation of all ranks is added to: `()` for a group of its own, or an open group.
 trait AddTo<'a> {
     fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()>;
 }
@@ -49,12 +49,12 @@ impl<'a> AddTo<'a> for &mut Group<'a> {
     }
 }
 
-/// As errors of [`OnStreams::send_receive`] name it.
+/// The operation's name in errors of [`OnStreams::send_receive`].
 const SEND: &str = "ncclSend";
 
 const PARTLY_REGISTERED: &str = "the memory of some ranks is registered, that of others is not";
 
-/// Memory of each rank, until it is taken.
+/// Memory of each rank, until the rank's operation takes it.
 type PerRank<V> = InlineVec<Option<V>, 8>;
 
 #[inline]
@@ -71,7 +71,7 @@ fn listed<V>(memory: impl IntoIterator<Item = impl Into<V>>) -> PerRank<V> {
 
 #[allow(private_bounds, reason = "a group, or none")]
 impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
-    /// [`OnStream::all_reduce`] at all ranks: `ncclAllReduce`.
+    /// Runs [`OnStream::all_reduce`] at all ranks: `ncclAllReduce`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -97,7 +97,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
+    /// Runs [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -112,7 +112,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
+    /// Runs [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -131,7 +131,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::reduce_in_place`] at all ranks: `ncclReduce`.
+    /// Runs [`OnStream::reduce_in_place`] at all ranks: `ncclReduce`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -147,7 +147,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::broadcast`] of one source, at the rank `root`: `ncclBroadcast`.
+    /// Runs [`OnStream::broadcast`] of one source, at the rank `root`: `ncclBroadcast`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -165,7 +165,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::broadcast_in_place`] at all ranks: `ncclBroadcast`.
+    /// Runs [`OnStream::broadcast_in_place`] at all ranks: `ncclBroadcast`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -188,7 +188,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self.each("ncclBroadcast", buffers, |rank, buffer| rank.broadcast_in_place(buffer, root))
     }
 
-    /// [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
+    /// Runs [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -213,7 +213,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::all_gather_in_place`] at all ranks: `ncclAllGather`.
+    /// Runs [`OnStream::all_gather_in_place`] at all ranks: `ncclAllGather`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -225,7 +225,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self.each("ncclAllGather", buffers, |rank, buffer| rank.all_gather_in_place(buffer))
     }
 
-    /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
+    /// Runs [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -251,7 +251,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::reduce_scatter_in_place`] at all ranks: `ncclReduceScatter`.
+    /// Runs [`OnStream::reduce_scatter_in_place`] at all ranks: `ncclReduceScatter`.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -266,7 +266,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
+    /// Runs [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
     ///
     /// # Errors
     /// As all [operations](OnStreams).
@@ -281,11 +281,12 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// Copies between ranks, all at once: each from a source, given with the rank that has it, to a
-    /// destination, given with its rank, which may be the same: `ncclSend` and `ncclRecv` for each.
+    /// Copies between ranks, all at once: `ncclSend` and `ncclRecv` for each copy. A copy is given
+    /// as its source with the source's rank, and its destination with that one's rank, which may be
+    /// the same.
     ///
     /// # Errors
-    /// As all [operations](OnStreams), but ranks may have memory for any number of copies.
+    /// As all [operations](OnStreams), but each rank may have memory for any number of copies.
     ///
     /// ```no_run
     /// # use cuda_core::nccl::Ranks;
@@ -331,7 +332,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// [`Self::each`] with a source and a destination for each rank.
+    /// Runs [`Self::each`] with a source and a destination for each rank.
     #[inline]
     fn each_pair<T: Pod>(
         self,
@@ -410,7 +411,7 @@ impl Ranks {
     }
 }
 
-/// The error for the operations of `ranks` ranks that differ; those of no elements are not listed.
+/// The error for operations of `ranks` ranks that differ; `calls` lacks those of no elements.
 #[cold]
 fn unequal(calls: &[Call<'_>], ranks: usize) -> Error {
     let counts = (0..ranks).map(|rank| {

@@ -1,4 +1,4 @@
-//! How communicators are created.
+//! Options for creating communicators.
 
 use std::ffi::c_int;
 use std::num::NonZero;
@@ -8,7 +8,7 @@ use super::raw::{RawConfig, UNDEF_INT};
 use crate::error::{Error, Result};
 use crate::util::setting;
 
-/// How a communicator is created.
+/// Options for creating a communicator.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::util::setting;
 #[must_use]
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,
-    // Where there is none, it depends on what the options are for.
+    // [`None`]: depends on what the options are for.
     blocking: Option<bool>,
-    // Where there is none, NCCL chooses.
+    // [`None`] here and below: NCCL chooses.
     min_ctas: Option<NonZero<u16>>,
     max_ctas: Option<NonZero<u16>>,
     cga_cluster_size: Option<u8>,
@@ -32,34 +32,37 @@ impl CommunicatorOptions {
     /// Ten minutes.
     const LIMIT: Duration = Duration::from_secs(600);
 
-    /// A time limit of ten minutes.
+    /// Returns options with a time limit of ten minutes.
     pub const fn new() -> Self {
         let (limit, blocking) = (Self::LIMIT, None);
         Self { limit, blocking, min_ctas: None, max_ctas: None, cga_cluster_size: None }
     }
 
-    /// How long a call that does not [block](Self::blocking), or a [wait](super::Communicator::wait), may take, and
-    /// how long pending work may go on after its [communicator](super::Communicator) was dropped.
+    /// Sets how long a call that does not [block](Self::blocking), or a
+    /// [wait](super::Communicator::wait), may take, and how long pending work may continue after
+    /// its [communicator](super::Communicator) was dropped.
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Whether NCCL makes its calls on the calling thread, which goes on when they are done, or each on a thread
-    /// of its own, which takes some 40 to 70 µs more (on H200s, for a group of two ranks). A call that blocks and
-    /// waits for a rank that is lost has no limit, and [`abort`](super::Communicator::abort) waits for the call.
-    /// Waits for *work* have their limit in both cases.
+    /// Sets whether NCCL makes its calls on the calling thread, which continues when they have
+    /// completed, or each call on a thread of its own. The latter takes some 40 to 70 µs more (on
+    /// H200s, for a group of two ranks). A blocking call that waits for a lost rank has no limit,
+    /// and [`abort`](super::Communicator::abort) waits for the call. Waits for *work* have their
+    /// limit in both cases.
     ///
-    /// By default the calls of [`Ranks`](super::Ranks) block, since this process makes those of all ranks at once. Those
-    /// of other communicators do not, nor those of communicators that are made from the ranks of a `Ranks`.
+    /// By default the calls of [`Ranks`](super::Ranks) block, since this process makes the calls of
+    /// all ranks at once. Calls of other communicators do not block, nor those of communicators
+    /// made from the ranks of a `Ranks`.
     ///
-    /// NCCL takes the environment variable `NCCL_COMM_BLOCKING` instead, where it is set.
+    /// If the environment variable `NCCL_COMM_BLOCKING` is set, NCCL uses it instead.
     pub const fn blocking(mut self, blocking: bool) -> Self {
         self.blocking = Some(blocking);
         self
     }
 
-    /// These options, by which calls block unless they say that calls do not.
+    /// Returns these options, with calls that block unless the options say otherwise.
     pub(super) fn blocking_by_default(mut self) -> Self {
         self.blocking.get_or_insert(true);
         self
@@ -69,40 +72,41 @@ impl CommunicatorOptions {
         self.blocking == Some(true)
     }
 
-    /// Gives each operation at least so many thread blocks (CTAs), which makes small ones faster on some machines.
-    /// By default, and for 0, NCCL chooses how many.
+    /// Sets the fewest thread blocks (CTAs) of each operation: more blocks make small operations
+    /// faster on some machines. By default, and for 0, NCCL chooses the number.
     ///
-    /// NCCL takes the environment variable `NCCL_MIN_CTAS` instead, where it is set.
+    /// If the environment variable `NCCL_MIN_CTAS` is set, NCCL uses it instead.
     #[doc(alias("minCTAs"))]
     pub const fn min_ctas(mut self, least: u16) -> Self {
         self.min_ctas = NonZero::new(least);
         self
     }
 
-    /// Limits the thread blocks (CTAs) of each operation. As long as it runs, each of them keeps a
-    /// multiprocessor that kernels beside it then lack. By default, and for 0, NCCL chooses how many.
+    /// Limits the thread blocks (CTAs) of each operation. While it runs, each thread block occupies
+    /// a multiprocessor, which other kernels then lack. By default, and for 0, NCCL chooses the
+    /// number.
     ///
-    /// NCCL takes the environment variable `NCCL_MAX_CTAS` instead, where it is set.
+    /// If the environment variable `NCCL_MAX_CTAS` is set, NCCL uses it instead.
     #[doc(alias("maxCTAs"))]
     pub const fn max_ctas(mut self, most: u16) -> Self {
         self.max_ctas = NonZero::new(most);
         self
     }
 
-    /// How many thread blocks (CTAs) a cluster of NCCL's kernels has: up to 8, or 0 for none. It matters from the
-    /// compute capability 9.0 on. By default NCCL chooses.
+    /// Sets how many thread blocks (CTAs) a cluster of NCCL's kernels has: up to 8, or 0 for no
+    /// clusters. It matters from compute capability 9.0 on. By default NCCL chooses.
     ///
-    /// NCCL takes the environment variable `NCCL_CGA_CLUSTER_SIZE` instead, where it is set.
+    /// If the environment variable `NCCL_CGA_CLUSTER_SIZE` is set, NCCL uses it instead.
     #[doc(alias("cgaClusterSize"))]
     pub const fn cga_cluster_size(mut self, blocks: u8) -> Self {
         self.cga_cluster_size = Some(blocks);
         self
     }
 
-    /// NCCL's configuration that says the same.
+    /// Returns these options as NCCL's configuration.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what NCCL would refuse.
+    /// [`Error::Invalid`] for options that NCCL would refuse.
     pub(super) fn config(self, op: &'static str) -> Result<RawConfig> {
         let Self { min_ctas: least, max_ctas: most, cga_cluster_size: cluster, .. } = self;
         if let Some((least, most)) = least.zip(most).filter(|(least, most)| least > most) {
@@ -121,7 +125,8 @@ impl CommunicatorOptions {
         Ok(config)
     }
 
-    /// Whether NCCL will block. It puts what its configuration file says into the environment.
+    /// Returns whether NCCL will block. NCCL copies the settings of its configuration file into the
+    /// environment.
     pub(super) fn will_block(self) -> bool {
         self.will_block_if(setting("NCCL_COMM_BLOCKING").as_deref())
     }
@@ -142,18 +147,18 @@ impl CommunicatorOptions {
         self.limit
     }
 
-    /// Whether NCCL makes its calls on the [calling thread](Self::blocking); [`None`] if that depends on what the
-    /// options are for.
+    /// Whether NCCL makes its calls on the [calling thread](Self::blocking); [`None`] if that
+    /// depends on what the options are for.
     pub const fn get_blocking(&self) -> Option<bool> {
         self.blocking
     }
 
-    /// How many [thread blocks](Self::min_ctas) an operation has at least; [`None`] if NCCL chooses.
+    /// The fewest [thread blocks](Self::min_ctas) of an operation; [`None`] if NCCL chooses.
     pub const fn get_min_ctas(&self) -> Option<NonZero<u16>> {
         self.min_ctas
     }
 
-    /// How many [thread blocks](Self::max_ctas) an operation has at most; [`None`] if NCCL chooses.
+    /// The most [thread blocks](Self::max_ctas) of an operation; [`None`] if NCCL chooses.
     pub const fn get_max_ctas(&self) -> Option<NonZero<u16>> {
         self.max_ctas
     }

@@ -1,4 +1,4 @@
-//! What surrounds calls of NCCL, and asking for their results.
+//! The context around calls of NCCL, and polling for their results.
 
 use std::mem;
 use std::thread;
@@ -8,18 +8,18 @@ use crate::context::{Context, Guard, current};
 use crate::error::Result;
 use crate::process::{DeferForeignCode, RelaxedCaptureMode, driver};
 
-/// A context made current around calls of NCCL, which switches contexts itself. Foreign code that the
-/// calls cause, such as drop hooks, runs when this ends, so that no lock is held.
+/// Makes a context current around calls of NCCL, which switches contexts itself. Foreign code that
+/// the calls cause, such as drop hooks, runs when this is dropped, so that no lock is held.
 pub(super) struct NcclScope<'a> {
     // Dropped in this order.
     _relaxed: Option<RelaxedCaptureMode>,
-    /// [`None`] if the context, a primary one, was current before: what a guard would do is done by [`Drop`], in
-    /// a third of the instructions.
+    /// [`None`] if the context is primary and was already current: then [`Drop`] does what a guard
+    /// would, in a third of the instructions.
     guard: Option<Guard>,
     _quiet: DeferForeignCode,
     context: &'a Context,
-    /// NCCL's calls have succeeded. They make the runtime's current device current again before they return,
-    /// which is this context's if it was current before.
+    /// Set if NCCL's calls have succeeded. Before they return, they make the runtime's current
+    /// device current again, which is this context's if it was current before.
     is_restored: bool,
 }
 
@@ -36,13 +36,14 @@ impl<'a> NcclScope<'a> {
         Ok(Self { _relaxed: None, guard, _quiet, context, is_restored: false })
     }
 
-    /// Notes that all calls have succeeded, so that no driver call has to ask what is current.
+    /// Notes that all calls have succeeded, so that the drop need not ask the driver for the
+    /// current context.
     #[inline]
     pub(super) fn calls_succeeded(&mut self) {
         self.is_restored = true;
     }
 
-    /// For calls that allocate or free, which must end no capture.
+    /// Enters for calls that allocate or free: these must not end a capture.
     pub(super) fn relaxed(context: &'a Context) -> Result<Self> {
         let mut scope = Self::enter(context)?;
         scope._relaxed = Some(RelaxedCaptureMode::enter()?);
@@ -63,8 +64,8 @@ impl Drop for NcclScope<'_> {
     }
 }
 
-/// Asking again and again, more and more rarely, until a limit, and once after it: a thread that did not run
-/// meanwhile would not know the answer.
+/// Polls at growing intervals until a limit, and once more after it: a thread that did not run for
+/// a while would otherwise miss the answer.
 pub(super) struct Polling {
     since: Instant,
     limit: Duration,
@@ -72,12 +73,12 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// How long it asks without pauses: most calls take less.
+    /// How long it polls without pauses: most calls take less.
     const BUSY: Duration = Duration::from_micros(200);
     const LONGEST: Duration = Duration::from_millis(1);
 
-    /// How long to wait before another question: a part of the time that it has taken so far, so that an answer
-    /// is noticed about a sixteenth late at most.
+    /// Returns the pause before the next poll: a part of the time spent so far, so that an answer
+    /// is noticed at most about a sixteenth late.
     fn pause(spent: Duration) -> Duration {
         (spent / 16).min(Self::LONGEST)
     }
@@ -86,7 +87,7 @@ impl Polling {
         Self { since: Instant::now(), limit, is_last: false }
     }
 
-    /// Waits before another question; returns whether there is one.
+    /// Waits before the next poll. Returns whether there is one.
     pub(super) fn again(&mut self) -> bool {
         let spent = self.since.elapsed();
         if mem::replace(&mut self.is_last, spent >= self.limit) {

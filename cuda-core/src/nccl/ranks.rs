@@ -25,15 +25,16 @@ use crate::util::{InlineVec, debug_by};
 
 /// All ranks of a communicator, one for each device of this process.
 ///
-/// Since this process has all of them, nothing is `unsafe`: one call enqueues an operation at every rank,
-/// with memory and a stream for each, which are compared first. NCCL makes its calls on the thread that makes this
-/// call, unless the [options](CommunicatorOptions::blocking) say otherwise. After a call that NCCL fails all ranks
-/// are [aborted](Self::abort).
+/// Since this process has all ranks, nothing is `unsafe`: one call enqueues an operation at every
+/// rank, with memory and a stream for each, which are compared first. NCCL works on the calling
+/// thread, unless the [options](CommunicatorOptions::blocking) say otherwise. If NCCL fails a call,
+/// all ranks are [aborted](Self::abort).
 ///
-/// For communicators of some of the devices, where other programs would split one, join their contexts by
-/// [`Ranks::init_all`] again.
+/// Other programs split a communicator to get one for some of the devices. Here, join the contexts
+/// of these devices by [`Ranks::init_all`] again.
 ///
-/// **Drop** is that of each [`Communicator`]; if the work of one of them has failed, all are aborted.
+/// **Drop** works as for each [`Communicator`]; if the work of one rank has failed, all are
+/// aborted.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -50,27 +51,29 @@ use crate::util::{InlineVec, debug_by};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Ranks(
-    // INVARIANT: all ranks of one communicator, in their order; not empty before the end.
+    // INVARIANT: all ranks of one communicator, in their order; not empty until dropped or taken
+    // apart.
     pub(super) Box<[Communicator]>,
 );
 
-/// The method that errors of joining and of streams name.
+/// The method named by errors of joining and of streams.
 const INIT_ALL: &str = "Ranks::init_all";
 
 /// # Joining and leaving
 impl Ranks {
-    /// Joins these contexts, the primary ones of different devices: `ncclCommInitRankConfig` for each, in a group;
-    /// without a time limit, unless the [options](CommunicatorOptions::blocking) say that calls do not block.
+    /// Joins these contexts, which are the primary ones of different devices:
+    /// `ncclCommInitRankConfig` for each, in a group. There is no time limit, unless the
+    /// [options](CommunicatorOptions::blocking) say that calls do not block.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, for a device given twice, and for a context that is not primary;
-    /// [`Error::Nccl`].
+    /// [`Error::Invalid`] for no context, for a device given twice, and for a context that is not
+    /// primary; [`Error::Nccl`].
     #[doc(alias("ncclCommInitAll", "ncclCommInitRankConfig"))]
     pub fn init_all<'c>(contexts: impl IntoIterator<Item = &'c Context>) -> Result<Self> {
         Self::init_all_with(contexts, &CommunicatorOptions::new())
     }
 
-    /// [`Ranks::init_all`] with options.
+    /// Joins as [`Ranks::init_all`] does, with options.
     ///
     /// # Errors
     /// As [`Ranks::init_all`].
@@ -88,9 +91,9 @@ impl Ranks {
             Joined::require_primary(context)?;
         }
         let id = UniqueId::new()?;
-        // Outside of the group, so that ranks that are given up are freed after it.
+        // Declared outside the group, so that ranks that are given up are freed after it.
         let (mut all, mut begun) = (Vec::new(), Ok(()));
-        // The end of a group of calls that block leaves another context current.
+        // The end of a group of blocking calls leaves another context current.
         let _scope = NcclScope::relaxed(contexts[0])?;
         let code = grouped(nccl, || {
             let by_default = options.blocking_by_default();
@@ -104,7 +107,7 @@ impl Ranks {
         let turn = Arc::default();
         for joined in &mut all {
             joined.turn = Some(Arc::clone(&turn));
-            // Communicators that are made from one of these may have ranks of other processes.
+            // Communicators made from one of these may have ranks of other processes.
             joined.options = *options;
         }
         Ok(Self(Communicator::finish(INIT_RANK, all)?.into()))
@@ -122,19 +125,21 @@ impl Ranks {
         self.0.iter().map(Communicator::context)
     }
 
-    /// [`Communicator::as_raw`] of each rank, in their order.
+    /// Returns [`Communicator::as_raw`] of each rank, in their order.
     pub fn as_raw(&self) -> impl ExactSizeIterator<Item = *mut c_void> {
         self.0.iter().map(Communicator::as_raw)
     }
 
-    /// The ranks one by one, for operations that differ among them, or for a thread for each.
+    /// Returns the ranks one by one, for operations that differ among them, or for a thread for
+    /// each rank.
     ///
-    /// A call that [blocks](CommunicatorOptions::blocking), as calls do by default, may wait for those of the other
-    /// ranks. So one thread enqueues operations of several of them in a [`group`](super::group()), and
-    /// [`split`](Communicator::split), [`shrink`](Communicator::shrink), [`grow`](Communicator::grow) and
-    /// [`finalize`](Communicator::finalize) need a thread for each rank. For threads that may leave early, and then
-    /// [abort](Communicator::abort) the ranks of the others, join by [`init_all_with`](Self::init_all_with) and
-    /// `blocking(false)`.
+    /// A call that [blocks](CommunicatorOptions::blocking), as calls do by default, may wait for
+    /// the calls of the other ranks. So one thread enqueues operations of several ranks in a
+    /// [`group`](super::group()), and [`split`](Communicator::split),
+    /// [`shrink`](Communicator::shrink), [`grow`](Communicator::grow) and
+    /// [`finalize`](Communicator::finalize) need a thread for each rank. If a thread may leave
+    /// early, and then [abort](Communicator::abort) the ranks of the others, join by
+    /// [`init_all_with`](Self::init_all_with) and `blocking(false)`.
     ///
     /// # Safety
     /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
@@ -144,10 +149,10 @@ impl Ranks {
         ranks
     }
 
-    /// The operations of all ranks, on a stream for each, of its context.
+    /// Returns the operations of all ranks, on one stream of its context for each rank.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another number of streams; [`Error::WrongContext`].
+    /// [`Error::Invalid`] unless there is one stream for each rank; [`Error::WrongContext`].
     #[inline]
     pub fn on<'a>(
         &'a self,
@@ -170,11 +175,11 @@ impl Ranks {
         Ok(on)
     }
 
-    /// [`Communicator::wait`] for all ranks, with a stream for each. The wait for a rank's stream also ends
-    /// when another rank reports an error.
+    /// Runs [`Communicator::wait`] for all ranks, with a stream for each. The wait for a rank's
+    /// stream also ends when another rank reports an error.
     ///
     /// # Errors
-    /// Those of [`Communicator::wait`]: that of the first rank that has one.
+    /// As [`Communicator::wait`]: the error of the first rank that has one.
     pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
         let streams: Vec<_> = streams.into_iter().collect();
         self.one_each("wait", streams.len(), "stream")?;
@@ -183,7 +188,7 @@ impl Ranks {
         self.0.iter().zip(streams).try_for_each(|(rank, stream)| wait(rank, stream))
     }
 
-    /// [`Communicator::async_error`] for all ranks.
+    /// Runs [`Communicator::async_error`] for all ranks.
     ///
     /// # Errors
     /// [`Error::Nccl`], which names the first rank whose work has failed.
@@ -192,40 +197,40 @@ impl Ranks {
         self.0.iter().try_for_each(Communicator::async_error)
     }
 
-    /// [`Communicator::abort`] for all ranks.
+    /// Runs [`Communicator::abort`] for all ranks.
     ///
     /// # Errors
-    /// Those of [`Communicator::abort`], after aborting all.
+    /// As [`Communicator::abort`], after aborting all ranks.
     #[doc(alias("ncclCommAbort"))]
     pub fn abort(&self) -> Result<()> {
         abort_all(&self.0)
     }
 
-    /// [`Communicator::finalize`] for all ranks.
+    /// Runs [`Communicator::finalize`] for all ranks.
     ///
     /// # Errors
-    /// Those of [`Communicator::finalize`].
+    /// As [`Communicator::finalize`].
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
         let finalized = finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>());
         if finalized.as_ref().is_err_and(may_have_lost_a_rank) {
-            // Work of one may wait for another. Failures are reported.
+            // Work of one rank may wait for another. Failures go to the drop hook.
             drop(self.abort());
         }
         finalized
     }
 
-    /// Whether some of them are of no use any more.
+    /// Returns whether any rank was aborted, or is to be.
     pub(crate) fn is_aborted(&self) -> bool {
         self.0.iter().any(|rank| rank.0.is_stopped())
     }
 
-    /// The rank of the device.
+    /// Returns the rank of the device.
     pub(super) fn of(&self, device: Device) -> Option<&Communicator> {
         self.0.iter().find(|rank| rank.context().device() == device)
     }
 
-    /// Refuses a number of things, `what` in the singular, that differs from the number of ranks.
+    /// Refuses a number of things that differs from the number of ranks; `what` names one of them.
     #[inline]
     pub(super) fn one_each(&self, op: &'static str, given: usize, what: &str) -> Result<()> {
         match given == self.len() {
@@ -243,7 +248,7 @@ impl Ranks {
 }
 
 impl Drop for Ranks {
-    /// Where a context or a rank is lost, the other ranks would wait for that one.
+    /// If a context or a rank is lost, aborts all ranks: the others would wait for the lost one.
     fn drop(&mut self) {
         let ranks = mem::take(&mut self.0);
         deferred::run_or_defer(move || {
@@ -254,14 +259,14 @@ impl Drop for Ranks {
             if let Error::Nccl(_) = why {
                 report(Handle(raw), &why);
             }
-            // Failures are reported.
+            // Failures go to the drop hook.
             drop(abort_all(&ranks));
         });
     }
 }
 
 fn abort_all(ranks: &[Communicator]) -> Result<()> {
-    // Before the first is aborted, which may be in a call with the others.
+    // Before the first abort: that rank may be in a call with the others.
     ranks.iter().for_each(|rank| rank.0.stop());
     ranks.iter().map(Communicator::abort).fold(Ok(()), Result::and)
 }

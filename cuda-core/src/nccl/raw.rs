@@ -1,5 +1,5 @@
-//! Types and constants of `nccl.h`, of NCCL 2.18, which later versions have not changed.
-//! `tests/abi.rs` compares them with a header where there is one.
+//! Types and constants of `nccl.h` in NCCL 2.18, which later versions have not changed.
+//! `tests/abi.rs` compares them with a header, if there is one.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -49,8 +49,8 @@ pub(super) const SHRINK_ABORT: c_int = 1;
 pub(super) const UNDEF_INT: c_int = c_int::MIN;
 /// `NCCL_API_MAGIC`.
 const API_MAGIC: c_uint = 0xcafe_beef;
-/// `NCCL_VERSION_CODE` of NCCL 2.18.1: later versions take the fields of that one from the
-/// configuration, and their defaults for the others.
+/// `NCCL_VERSION_CODE` of NCCL 2.18.1: later versions read the fields of 2.18.1 from the
+/// configuration, and use their defaults for the others.
 const VERSION_CODE: c_uint = 21801;
 
 /// `ncclConfig_t` of NCCL 2.18.
@@ -65,7 +65,8 @@ pub(super) struct RawConfig {
     pub(super) max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
-    /// Padding in 2.18, but within its size; a field since 2.25, which so gets its default.
+    /// Padding in 2.18, but within its size; a field since 2.25, for which this value selects the
+    /// default.
     traffic_class: c_int,
 }
 
@@ -96,7 +97,7 @@ mod tests {
 
     use super::RawConfig;
 
-    /// `tests/oracle/nccl.rs` says the same of C.
+    /// `tests/oracle/nccl.rs` checks the same in C.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn the_configuration_is_laid_out_as_in_c() {

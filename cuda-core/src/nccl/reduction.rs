@@ -1,4 +1,4 @@
-//! How the elements of the ranks become one.
+//! The reductions that combine the ranks' elements.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::element::Element;
 use super::raw;
 use crate::types::bytes_of;
 
-/// How the elements of all ranks, at the same place, become one.
+/// How the elements at the same place of all ranks are combined into one.
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Ranks, Reduction};
@@ -22,17 +22,18 @@ use crate::types::bytes_of;
 #[non_exhaustive]
 #[doc(alias("ncclRedOp_t"))]
 pub enum Reduction<T> {
-    /// Their sum; that of integers wraps.
+    /// The sum; integers wrap.
     Sum,
-    /// Their product.
+    /// The product.
     Product,
-    /// The least.
+    /// The least element.
     Min,
-    /// The greatest.
+    /// The greatest element.
     Max,
-    /// Their sum, divided by the number of ranks.
+    /// The sum, divided by the number of ranks.
     Average,
-    /// The sum of their products with this rank's factor: `ncclRedOpCreatePreMulSum`.
+    /// The sum of the elements, each multiplied by the factor that its rank gives:
+    /// `ncclRedOpCreatePreMulSum`.
     #[doc(alias("ncclRedOpCreatePreMulSum"))]
     ScaledSum(T),
 }

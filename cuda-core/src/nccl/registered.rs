@@ -1,4 +1,4 @@
-//! Memory that a communicator knows.
+//! Memory that is registered with a communicator.
 
 use std::ffi::c_void;
 use std::mem;
@@ -22,26 +22,26 @@ use crate::process::{FailedRelease, Handle, deferred, driver};
 use crate::timeline::ledger::Access;
 use crate::types::Pod;
 
-/// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
-/// with the views of all others.
+/// Device memory registered with a communicator, made by [`Communicator::register`]: a buffer of
+/// fixed size, with the same views as others.
 ///
-/// **Drop** does not wait for the work that uses the memory: when that is done, the memory is deregistered
-/// and freed; at most it waits for a call of the communicator that another thread is making, which has no limit if it
-/// [blocks](super::CommunicatorOptions::blocking). Work that waits
-/// for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
-/// If an abort waits for graphs, the memory is freed after the abort: later than a `close` or
-/// [`drops::flush`](crate::drops::flush) that follows. The memory keeps the communicator, unless that is
-/// aborted.
+/// **Drop** does not wait for the work that uses the memory: when that work has completed, the
+/// memory is deregistered and freed. Drop waits at most for a call of the communicator that another
+/// thread is making, which has no limit if it [blocks](super::CommunicatorOptions::blocking). Work
+/// that waits for a lost rank never completes: call [`Communicator::abort`]. Graphs keep the memory
+/// registered. If an abort waits for graphs, the memory is freed after the abort, later than a
+/// `close` or [`drops::flush`](crate::drops::flush) that follows. The memory keeps the
+/// communicator, unless that was aborted.
 pub type RegisteredBuffer<T> = Buffer<T, DeviceMemory, Registration>;
 
-/// What a [`RegisteredBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
+/// Marks a [`RegisteredBuffer`], as opposed to a [`DeviceBuffer`](crate::DeviceBuffer).
 #[derive(Debug)]
 pub struct Registration(());
 
-/// Frees memory that is registered.
+/// The owner of registered memory.
 struct RegisteredOwner {
     joined: Arc<Joined>,
-    // INVARIANT: a registration with `joined`, or null. The communicator's end is also its end.
+    // INVARIANT: a registration with `joined`, or null. Freeing the communicator also ends it.
     handle: Handle<*mut c_void>,
     deregister: Deregister,
     owner: Box<dyn MemoryOwner>,
@@ -86,41 +86,43 @@ impl MemoryOwner for RegisteredOwner {
     }
 }
 
-/// Takes the owner out of its place, and leaves one that must not be asked to release anything.
+/// Takes the owner out of its place, and leaves a placeholder that must not be asked to release
+/// anything.
 fn taken(owner: &mut Box<dyn MemoryOwner>) -> Box<dyn MemoryOwner> {
     mem::replace(owner, Box::new(Plain))
 }
 
 impl RegisteredOwner {
-    /// Ends the registration. False if the communicator was aborted, whose end is that of the registration.
+    /// Ends the registration. Returns false if the communicator was aborted, which ends the
+    /// registration, too.
     fn deregister(&mut self) -> Result<bool, FailedRelease> {
         if self.handle.0.is_null() {
             return Ok(true);
         }
         let _scope = NcclScope::relaxed(&self.joined.context)?;
-        // A thread that calls the communicator may wait for a later drop.
+        // A thread that calls the communicator may wait for a drop that is queued behind this one.
         deferred::hand_over();
         let mut held = self.joined.hold_as_it_is();
         let handle = mem::replace(&mut self.handle, Handle(ptr::null_mut()));
         if held.raw().is_null() {
             return Ok(false);
         }
-        // SAFETY: the communicator is live and locked; the registration is its own, by the invariant, and
-        // ended once. The work that used the memory is done.
+        // SAFETY: the communicator is live and locked; by the invariant the registration belongs to
+        // it, and is ended once. The work that used the memory has completed.
         let code = unsafe { (self.deregister)(held.raw(), handle.0) };
         held.finish("ncclCommDeregister", code).map_err(FailedRelease::Unknown)?;
         Ok(true)
     }
 }
 
-/// NCCL registers whole pages of the host: 64 KiB at most, on the machines that CUDA supports.
+/// NCCL registers whole host pages: at most 64 KiB on the machines that CUDA supports.
 const PAGE: u64 = 64 << 10;
 
-/// The function that registers, as errors name it.
+/// The registering function, as errors name it.
 const REGISTER: &str = "ncclCommRegister";
 
 impl Joined {
-    /// Registers the first `bytes` of memory, and makes its release the end of that.
+    /// Registers the first `bytes` of memory, and makes its owner end the registration on release.
     fn register(self: &Arc<Self>, storage: &mut Storage<DeviceMemory>, bytes: usize) -> Result<()> {
         driver::ensure()?;
         storage.ensure()?;
@@ -146,13 +148,13 @@ impl Joined {
         let mut handle = ptr::null_mut();
         let _scope = NcclScope::relaxed(&self.context)?;
         let mut held = self.hold(REGISTER)?;
-        // SAFETY: the communicator is live and locked, with its context current; the memory is of its
-        // device, and freed after it is deregistered, since its owner does both. The call writes one handle,
-        // to a local that outlives it.
+        // SAFETY: the communicator is live and locked, with its context current; the memory is of
+        // its device, and is freed after it is deregistered, since its owner does both. The call
+        // writes one handle, to a local that outlives it.
         let code = unsafe { register(held.raw(), address, bytes, &mut handle) };
         let registered = held.finish(REGISTER, code);
         if registered.is_err() && !handle.is_null() && !held.raw().is_null() {
-            // The caller gets the memory back, of which it may unmap pages.
+            // The caller gets the memory back, and may unmap pages of it.
             // SAFETY: as above; the registration is ended once, and nothing has used it.
             let code = unsafe { deregister(held.raw(), handle) };
             if held.finish("ncclCommDeregister", code).is_ok() {
@@ -163,7 +165,8 @@ impl Joined {
         if registered.is_err() && handle.is_null() {
             return registered;
         }
-        // Also if the registration could not be ended, as during an abort: the memory is freed after that.
+        // Also done if the registration could not be ended, as during an abort: the memory is then
+        // freed after the abort.
         if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
             let (joined, handle, inner) = (self.clone(), Handle(handle), taken(owner));
             *owner = Box::new(RegisteredOwner {
@@ -180,17 +183,18 @@ impl Joined {
 
 /// # Registering memory
 impl Communicator {
-    /// Lets NCCL use the memory without copies through buffers of its own: `ncclCommRegister`. If the
-    /// machine does not allow this, operations work as with other memory.
+    /// Lets NCCL use the memory without copies through buffers of its own: `ncclCommRegister`. If
+    /// the machine does not allow this, operations work as with other memory.
     ///
-    /// All ranks do it alike: see the promise of [`init_rank`](Self::init_rank). Memory that is registered
-    /// with one communicator can be registered with others.
+    /// All ranks must register alike: see the promise of [`init_rank`](Self::init_rank). Memory
+    /// that is registered with one communicator can also be registered with others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for memory that is freed in the order of a stream, and unless it begins and ends at
-    /// multiples of 64 KiB: use a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer);
-    /// [`Error::WrongDevice`], [`Error::WrongContext`]; [`NcclError::Missing`](crate::NcclError::Missing)
-    /// before NCCL 2.19; [`Error::Nccl`]. With the buffer itself.
+    /// [`Error::Invalid`] for memory that is freed in the order of a stream, and unless the memory
+    /// begins and ends at multiples of 64 KiB: use a
+    /// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer); [`Error::WrongDevice`],
+    /// [`Error::WrongContext`]; [`NcclError::Missing`](crate::NcclError::Missing) before NCCL 2.19;
+    /// [`Error::Nccl`]. The error holds the buffer itself.
     ///
     /// ```no_run
     /// use cuda_core::interop::ShareableHandle;
@@ -222,11 +226,12 @@ impl Communicator {
 
 /// # Registering memory
 impl Ranks {
-    /// [`Communicator::register`] at the rank of the memory's device. Operations take registered memory at
-    /// all ranks, or at none.
+    /// Runs [`Communicator::register`] at the rank of the memory's device. Operations take
+    /// registered memory at all ranks, or at none.
     ///
     /// # Errors
-    /// Those of [`Communicator::register`]; [`Error::WrongContext`] for memory of a device without rank.
+    /// As [`Communicator::register`]; [`Error::WrongContext`] for memory of a device without a
+    /// rank.
     ///
     /// ```no_run
     /// # let contexts = cuda_core::Device::contexts(cuda_core::Device::all()?)?;

@@ -1,4 +1,4 @@
-//! The ends of communicators.
+//! How communicators are freed.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -23,13 +23,13 @@ use crate::types::Resource;
 use crate::util::lock;
 use crate::wait::when_all_reached;
 
-/// How long an abort waits for NCCL's call, which may itself wait for graphs.
+/// How long an abort waits for NCCL's call; the call may itself wait for graphs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The end of a communicator whose owner was dropped, as errors name it.
+/// The operation that errors name when a dropped communicator is freed.
 pub(super) const DROP: &str = "drop";
 
-/// A communicator that has no owner any more.
+/// A communicator without an owner.
 pub(super) struct Remains {
     pub(super) nccl: &'static Nccl,
     pub(super) context: Context,
@@ -39,16 +39,17 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Frees the communicator once its work on all of these streams is done. If that cannot be proven, the
-    /// communicator is leaked, since freeing it would end the work. If the work has failed, or is not done within
-    /// the limit, a rank is assumed to be lost: the communicator is aborted, and that is reported to the drop hook.
+    /// Frees the communicator once its work on all of these streams has completed. If that cannot
+    /// be proven, leaks the communicator, since freeing it would end the work. If the work has
+    /// failed, or has not completed within the limit, a rank is assumed to be lost: aborts the
+    /// communicator, and reports that to the drop hook.
     pub(super) fn end_behind(self, uses: &Fences, limit: Duration) {
         let failed = match uses.query() {
-            // SAFETY: the communicator is live, and has no owner who could call it.
+            // SAFETY: the communicator is live, and has no owner that could call it.
             Ok(false) => unsafe { failed_work(DROP, self.nccl, (self.raw.0, Some(self.rank))) },
             _ => None,
         };
-        // What was finalised waits for no other rank.
+        // A finalised communicator waits for no other rank.
         let limit = if self.finalized { Duration::MAX } else { limit };
         let patience = if failed.is_some() { Duration::ZERO } else { limit };
         let (rank, raw) = (self.rank, self.raw);
@@ -65,29 +66,31 @@ impl Remains {
             }
             known => known.is_ok(),
         };
-        // The thread that frees it waits, too: watchers sleep in the driver, and keep no time.
+        // The thread that frees it also waits with the limit: watchers sleep in the driver, and
+        // keep no time.
         let Ok(ended) = self.end_when(&Arc::default(), is_due) else {
             return;
         };
         let then = move |done: Result<()>| {
-            // Not received if the limit has passed.
+            // Has no receiver if the limit has passed.
             let _ = reach.send(done);
-            // Failures are reported.
+            // Failures go to the drop hook.
             drop(wait_for_end(&ended));
         };
         when_all_reached(uses, Box::new(then));
     }
 
-    /// Frees the communicator, then lets go of what `ending` has taken meanwhile. Returns when that is over,
-    /// or in a second. Failures are reported, too.
+    /// Frees the communicator, then lets go of what `ending` has taken until then. Returns when
+    /// that has completed, or after a second. Failures are also reported.
     pub(super) fn end(self, ending: &Arc<Ending>) -> Result<()> {
         *lock(&ending.0) = AbortProgress::UnderWay { known: Vec::new(), used: Vec::new() };
         wait_for_end(&self.end_when(ending, || true)?)
     }
 
-    /// Frees the communicator, if `is_due`, on a thread of its own, since the call that frees the last rank
-    /// in a process waits for graphs of all of them. The receiver gets the result. A process that exits
-    /// waits for that call, a second at most: NCCL's destructors free what it uses.
+    /// Frees the communicator, if `is_due`, on a thread of its own, since the call that frees the
+    /// last rank in a process waits for graphs of all of them. The receiver gets the result. A
+    /// process that exits waits for that call, for a second at most: NCCL's destructors free what
+    /// the call uses.
     fn end_when(
         self,
         ending: &Arc<Ending>,
@@ -116,7 +119,7 @@ impl Remains {
         ended.inspect_err(|error| report(self.raw, error))
     }
 
-    /// Frees the communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`.
+    /// Frees the communicator: by `ncclCommDestroy` if it was finalised, else by `ncclCommAbort`.
     fn end_here(&self) -> Result<()> {
         RelaxedCaptureMode::for_life();
         let _scope = NcclScope::enter(&self.context)?;
@@ -124,59 +127,60 @@ impl Remains {
             true => ("ncclCommDestroy", self.nccl.destroy),
             false => ("ncclCommAbort", self.nccl.abort),
         };
-        // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
-        // function ends calls in progress, and lets pending kernels end before it frees what they use.
+        // SAFETY: the communicator is live; no other thread calls it, and this one does not call it
+        // again. The function ends calls in progress, and lets pending kernels end before it frees
+        // what they use.
         match unsafe { function(self.raw.0) } {
-            // NCCL goes on by itself: the handle must not be used to ask.
+            // NCCL continues by itself: the handle must not be used to query it.
             IN_PROGRESS => Ok(()),
             code => check(op, self.nccl, code, (ptr::null_mut(), Some(self.rank))),
         }
     }
 }
 
-/// Waits for the end of a communicator, a second at most. A deferred drop that waits here may be in front of
-/// a graph's.
+/// Waits until a communicator is freed, for a second at most. While a deferred drop waits here, a
+/// graph's drop may be queued behind it.
 fn wait_for_end(awaited: &Receiver<Result<()>>) -> Result<()> {
     deferred::while_waiting(|| awaited.recv_timeout(PATIENCE)).unwrap_or(Ok(()))
 }
 
-/// How far the end of an aborted communicator is.
+/// The progress of freeing an aborted communicator.
 #[derive(Default)]
 pub(super) struct Ending(Mutex<AbortProgress>);
 
 #[derive(Default)]
 enum AbortProgress {
-    /// NCCL uses nothing of it any more.
+    /// NCCL no longer uses anything of the communicator.
     #[default]
     Over,
-    /// NCCL still knows the memory that is registered with it, and may go on with the call that was in
-    /// progress.
+    /// NCCL still knows the memory that is registered with the communicator, and may continue the
+    /// call that was in progress.
     UnderWay {
-        /// Registered memory that was dropped meanwhile.
+        /// Registered memory that was dropped in the meantime.
         known: Vec<KnownMemory>,
         used: Vec<UsedByCall>,
     },
-    /// The communicator may be left, and know and use its memory for ever.
+    /// The communicator may be leaked, and know and use its memory forever.
     Failed(Error),
 }
 
-/// What a call uses that was in progress.
+/// What a call that was in progress uses.
 struct UsedByCall {
     _memory: Vec<UsedMemory>,
-    /// Refuses the host's accesses, which cannot wait for what NCCL has yet to enqueue.
+    /// Refuses the host's accesses, which cannot wait for work that NCCL has yet to enqueue.
     _open: Arc<()>,
     _stream: Arc<StreamCore>,
 }
 
 impl UsedByCall {
-    /// Never lets go of it, and reports that.
+    /// Leaks what the call uses, and reports that.
     fn leave(self, why: &Error) {
         mem::forget(self);
         drop_hook::report(Resource::UsedByWork, 0, 0, Some(why.clone()));
     }
 }
 
-/// Memory that a communicator knows.
+/// Memory that is registered with a communicator.
 pub(super) struct KnownMemory {
     pub(super) owner: Box<dyn MemoryOwner>,
     pub(super) address: CUdeviceptr,
@@ -184,7 +188,7 @@ pub(super) struct KnownMemory {
 }
 
 impl Ending {
-    /// Notes how the communicator has ended, and lets go of what waited for that.
+    /// Notes the result of freeing the communicator, and lets go of what waited for that.
     fn end(&self, ended: &Result<()>) {
         let progress = ended.clone().err().map_or(AbortProgress::Over, AbortProgress::Failed);
         let before = mem::replace(&mut *lock(&self.0), progress);
@@ -196,13 +200,13 @@ impl Ending {
         }
     }
 
-    /// Keeps what a call uses that has failed, unless NCCL has ended it.
+    /// Keeps what a failed call uses, unless NCCL has ended the call.
     #[cold]
     pub(super) fn keep(&self, touches: &[Touch<'_>], stream: &Arc<StreamCore>) {
         if let AbortProgress::Over = *lock(&self.0) {
             return;
         }
-        // Not under the lock: what this drops may call the driver.
+        // Done without the lock: what this drops may call the driver.
         let open = Arc::default();
         let memory: Vec<_> = touches.iter().map(UsedMemory::keep).collect();
         for (used, touch) in memory.iter().zip(touches).filter(|(used, _)| used.lent) {
@@ -217,10 +221,11 @@ impl Ending {
         call.leave(&failed);
     }
 
-    /// Whether the end is under way; then it takes the memory, and frees it at last.
+    /// If the communicator is being freed, takes the memory, to free it afterwards. Returns whether
+    /// it did.
     ///
     /// # Errors
-    /// [`NcclError::Aborted`] if the end has failed.
+    /// [`NcclError::Aborted`] if freeing the communicator has failed.
     pub(super) fn takes(&self, rank: usize, memory: impl FnOnce() -> KnownMemory) -> Result<bool> {
         match &mut *lock(&self.0) {
             AbortProgress::Over => return Ok(false),
@@ -234,7 +239,7 @@ impl Ending {
 }
 
 impl KnownMemory {
-    /// Frees the memory, or reports that it is left.
+    /// Frees the memory, or leaks it and reports that.
     fn free(mut self, ended: &Result<()>) {
         let mut released = || self.owner.release(self.address).map_err(Error::from);
         if let Err(error) = ended.clone().and_then(|()| released()) {

@@ -1,4 +1,4 @@
-//! What the ranks of a communicator find each other by.
+//! The ids by which the ranks of a communicator find each other.
 
 use std::fmt;
 use std::slice;
@@ -8,8 +8,8 @@ use super::library::nccl;
 use super::raw::{RawUniqueId, UNIQUE_ID_BYTES};
 use crate::error::{Error, Result};
 
-/// What the ranks of a communicator find each other by: one rank makes it, and all others receive its
-/// bytes by any means: a file, a socket, MPI.
+/// The id by which the ranks of a communicator find each other. One rank makes it, and all others
+/// receive its bytes by any means: a file, a socket, MPI.
 ///
 /// ```no_run
 /// use cuda_core::nccl::UniqueId;
@@ -23,12 +23,12 @@ use crate::error::{Error, Result};
 pub struct UniqueId([u8; UNIQUE_ID_BYTES]);
 
 impl UniqueId {
-    /// The size in bytes.
+    /// The size of an id in bytes.
     pub const LEN: usize = UNIQUE_ID_BYTES;
 
-    /// A new one, for one communicator: `ncclGetUniqueId`. The process that makes it serves the others
-    /// while they join: it must live until they have, and they reach it over the network. For an id
-    /// that not all ranks use, NCCL keeps a socket and a thread.
+    /// Makes a new id, for one communicator: `ncclGetUniqueId`. The process that makes it serves
+    /// the others while they join: it must live until they have joined, and they must reach it over
+    /// the network. For an id that not all ranks use, NCCL keeps a socket and a thread.
     ///
     /// # Errors
     /// [`Error::Nccl`].
@@ -41,22 +41,22 @@ impl UniqueId {
         })
     }
 
-    /// The id that `make` writes to the place that it gets.
+    /// Returns the id that `make` writes to the place it is given.
     pub(super) fn made_by(make: impl FnOnce(*mut RawUniqueId) -> Result<()>) -> Result<Self> {
         let mut id = RawUniqueId { internal: [0; UNIQUE_ID_BYTES] };
         make(&mut id)?;
         Ok(Self(id.internal))
     }
 
-    /// Its bytes.
+    /// The id's bytes.
     pub const fn to_bytes(self) -> [u8; UNIQUE_ID_BYTES] {
         self.0
     }
 
-    /// The id of these bytes.
+    /// Returns the id with these bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there are 128.
+    /// [`Error::Invalid`] unless there are 128 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let id = bytes.try_into().map(Self);
         id.map_err(|_| {
@@ -70,7 +70,7 @@ impl UniqueId {
     }
 }
 
-/// One id, where [several](super::Communicator::init_rank) can be given.
+/// One id, for calls that take [several](super::Communicator::init_rank).
 impl AsRef<[UniqueId]> for UniqueId {
     fn as_ref(&self) -> &[UniqueId] {
         slice::from_ref(self)

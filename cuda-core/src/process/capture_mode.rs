@@ -8,11 +8,10 @@ use cuda_sys::{CUstreamCaptureMode, symbol as cu};
 use crate::error::Result;
 use crate::process::{Failed, attempt, driver};
 
-/// Lets this thread make potentially unsafe calls, for as long as the value lives, without ending
-/// or failing for any capture: `cuThreadExchangeStreamCaptureMode`. See
-/// [`crate::timeline::capture`].
+/// Lets this thread make potentially unsafe calls without ending a capture or failing because of one, while
+/// the value lives: `cuThreadExchangeStreamCaptureMode`. See [`crate::timeline::capture`].
 pub(crate) struct RelaxedCaptureMode {
-    /// [`None`] on a thread that was relaxed already.
+    /// [`None`] if the thread was relaxed already.
     before: Option<CUstreamCaptureMode>,
     _not_send: PhantomData<*const ()>,
 }
@@ -23,7 +22,8 @@ thread_local! {
 }
 
 impl RelaxedCaptureMode {
-    /// Two driver calls together with the drop; none on a thread that is relaxed already.
+    /// Relaxes the thread until the drop. Makes two driver calls, one of them in the drop; none on a thread
+    /// that is relaxed already.
     pub(crate) fn enter() -> Result<Self> {
         let before = match RELAXED.try_with(Cell::get) {
             Ok(true) => None,
@@ -32,23 +32,23 @@ impl RelaxedCaptureMode {
         Ok(Self { before, _not_send: PhantomData })
     }
 
-    /// For a thread of this crate's own, before it calls the driver: one call, the first time. If
-    /// that fails, [`RelaxedCaptureMode::enter`] exchanges the mode each time.
+    /// Relaxes a thread of this crate before it calls the driver: one call, the first time. If that fails,
+    /// [`RelaxedCaptureMode::enter`] exchanges the mode each time.
     pub(crate) fn for_life() {
         if !RELAXED.get() && !driver::is_gone() {
-            // The mode before is not needed again: the thread ends in this one.
+            // The former mode is not needed again: the thread stays relaxed until it ends.
             let _ = relax();
         }
     }
 }
 
-/// Makes the thread's mode the relaxed one, and returns the mode before.
+/// Sets the thread's mode to relaxed, and returns the former mode.
 fn relax() -> Result<CUstreamCaptureMode> {
     let mut before = cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED;
     exchange(&mut before).map_err(|failed| {
         failed.undo(|| {
-            // If the call has taken effect, `before` is the mode to go back to, otherwise still the
-            // one that was requested.
+            // If the call has taken effect, `before` is the mode to restore; otherwise it is still the
+            // requested one.
             if before != cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED {
                 let _ = exchange(&mut before.clone());
             }
@@ -58,8 +58,7 @@ fn relax() -> Result<CUstreamCaptureMode> {
     Ok(before)
 }
 
-/// If the thread is ending and its thread-locals are destroyed, nested calls exchange the mode
-/// again.
+/// Notes the thread's mode. If its thread-locals are destroyed, nested scopes exchange the mode again.
 fn note(relaxed: bool) {
     let _ = RELAXED.try_with(|now| now.set(relaxed));
 }
@@ -68,7 +67,7 @@ impl Drop for RelaxedCaptureMode {
     fn drop(&mut self) {
         let Some(mut before) = self.before else { return };
         note(false);
-        // Tried again if it fails; a mode that stays relaxed forbids less, and harms nothing else.
+        // Tried once more if it fails; a mode that stays relaxed only forbids less.
         let _ = exchange(&mut before.clone()).or_else(|_| exchange(&mut before));
     }
 }

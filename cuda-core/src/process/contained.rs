@@ -1,4 +1,4 @@
-//! Calls of foreign code: a panic ends at the call, and code that waits stalls no other deferred drop or
+//! Calls of foreign code: a panic is caught at the call, and code that waits stalls no other deferred drop or
 //! continuation.
 
 use std::any::Any;
@@ -14,12 +14,12 @@ pub(crate) fn contain(f: impl FnOnce()) {
     let _ = unless_panic(f);
 }
 
-/// What `f` returns; [`None`] if it panics. The payload is leaked, since its own drop could panic.
+/// Returns the result of `f`; [`None`] if it panics. The payload is leaked, since its own drop could panic.
 pub(crate) fn unless_panic<R>(f: impl FnOnce() -> R) -> Option<R> {
     caught(f).map_err(std::mem::forget).ok()
 }
 
-/// What `f` returns, or the payload of its panic.
+/// Returns the result of `f`, or the payload of its panic.
 pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> thread::Result<R> {
     deferred::hand_over();
     catch_unwind(AssertUnwindSafe(f))
@@ -48,7 +48,7 @@ impl<T> Deref for Contained<T> {
     }
 }
 
-// Panics of the value's code end where the library calls it, and the library looks at no state of it.
+// Panics of the value's code are caught where the library calls it, and the library reads none of its state.
 impl<T> UnwindSafe for Contained<T> {}
 impl<T> RefUnwindSafe for Contained<T> {}
 
@@ -60,5 +60,5 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// What keeps something alive that other code made: a context, a stream, an event, memory.
+/// Keeps an object of other code alive: a context, a stream, an event or memory.
 pub(crate) type ForeignOwner = Contained<Box<dyn Any + Send + Sync>>;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use crate::process::{RelaxedCaptureMode, driver, drop_hook};
 use crate::util::{lock, thread_number, wait_while};
 
-/// The deferred part of a `Drop`.
+/// The part of a `Drop` that was deferred.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
-/// if the driver is gone: the process exits, or is a fork's child, which may not call the driver.
+/// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Leaks `job` if the
+/// driver is gone: the process is exiting, or is a fork's child, which may not call the driver.
 pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     if must_not_run_here() {
         run_elsewhere(job);
@@ -31,7 +31,7 @@ pub(crate) fn must_not_run_here() -> bool {
     driver::in_callback() || driver::is_gone()
 }
 
-/// [`run_or_defer`] if it must not run here.
+/// The path of [`run_or_defer`] on a thread where `job` must not run.
 #[cold]
 pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     if driver::is_gone() {
@@ -41,24 +41,24 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops that wait for a host thread, and the threads that run them.
+/// The queue of deferred drops, and the threads that run them.
 ///
-/// One thread at a time takes jobs, in their order. A job that may wait for the device, or that runs
-/// [foreign code](super::contained), first [hands the others over](hand_over).
+/// One thread at a time takes jobs, in order. A job that may wait for the device, or that runs [foreign
+/// code](super::contained), first [hands the other jobs over](hand_over).
 struct Reaper {
     jobs: VecDeque<Job>,
-    /// The thread that takes jobs, also those that are queued from now on, until it finds the queue empty.
+    /// The thread that takes jobs, including those queued later, until it finds the queue empty.
     taker: Option<u64>,
     /// The taker may wait, and no thread could be started in its place: the next thread that ends a job becomes the
     /// taker.
     waits: bool,
-    /// A thread was started that has not looked yet whether another one takes jobs.
+    /// A thread was started and has not yet looked for jobs.
     starting: bool,
-    /// Those that run, and some that have ended.
+    /// The running threads, and some that have ended.
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Threads that wait at the same time in deferred drops; behind so many, later drops wait, too.
+/// The number of threads that may wait in deferred drops at the same time; beyond it, later drops wait, too.
 const MOST: usize = 64;
 
 static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
@@ -79,7 +79,7 @@ thread_local! {
 }
 
 impl Reaper {
-    /// Has a thread look for jobs: one that is starting, or a new one.
+    /// Makes a thread look for jobs: one that is starting, or a new one.
     fn start(&mut self) -> io::Result<()> {
         if self.starting {
             return Ok(());
@@ -104,12 +104,12 @@ impl Reaper {
     }
 }
 
-/// Keeps this crate's threads out of the driver once the process exits.
+/// Keeps this crate's threads out of the driver once the process is exiting.
 struct Gate {
     /// Threads of this crate that are calling the driver: those that run deferred drops, query points or
     /// call continuations.
     inside: usize,
-    /// The process exits: no thread may enter any more.
+    /// The process is exiting: no thread may enter any more.
     closed: bool,
 }
 
@@ -118,7 +118,7 @@ static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, closed: false });
 static GATE_CHANGED: Condvar = Condvar::new();
 
 impl Gate {
-    /// Does not return once the process exits.
+    /// Enters. Does not return once the process is exiting.
     fn enter() {
         wait_while(&GATE_CHANGED, lock(&GATE), |gate| gate.closed).inside += 1;
         INSIDE.set(true);
@@ -131,8 +131,8 @@ impl Gate {
     }
 }
 
-/// Makes a call that only waits for the device, so the process need not wait for it in order to
-/// exit: a deferred drop then stops there.
+/// Makes a call that only waits for the device. The process can exit during the wait: a deferred drop then
+/// stops there.
 pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     if !INSIDE.get() {
         return wait();
@@ -144,8 +144,8 @@ pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     waited
 }
 
-/// Makes a call on a thread of this crate that does not wait for the device. Does not return once
-/// the process exits.
+/// Makes a call that does not wait for the device on a thread of this crate. Does not return once the process
+/// is exiting.
 pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     Gate::enter();
     let result = call();
@@ -153,43 +153,42 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What a thread of this crate would do next.
+/// The rest of a task of one of this crate's threads.
 pub(crate) trait HandOver: Send + Sync {
-    /// Has another thread do the rest.
+    /// Makes another thread do the rest.
     fn hand_over(self: Arc<Self>);
 }
 
-/// [`run`]s `job`. Returns whether this thread still has to do `behind`, since `job` has not handed
-/// it over.
+/// [`run`]s `job`. Returns whether this thread still has to do `behind`: false if `job` has handed it over.
 pub(crate) fn run_before(behind: Arc<dyn HandOver>, job: impl FnOnce()) -> bool {
     BEHIND.set(Some(behind));
     run(job);
     BEHIND.take().is_some()
 }
 
-/// Runs `job` on a thread of this crate, unless the process exits.
+/// Runs `job` on a thread of this crate, unless the process is exiting.
 pub(crate) fn run(job: impl FnOnce()) {
     unless_exiting(|| match driver::is_gone() {
         true => mem::forget(job),
-        // Its panic ends here; the payload's own drop could panic.
+        // The job's panic is caught here; the payload's own drop could panic.
         false => drop(catch_unwind(AssertUnwindSafe(job)).map_err(mem::forget)),
     });
 }
 
-/// Hands `job` to a thread that ends when no job is left: drops in host functions are rare, and a
-/// thread that idles permanently would be one more to keep out of the driver at exit.
+/// Hands `job` to a thread that ends when no job is left: drops in host functions are rare, and a permanent
+/// thread would have to be kept out of the driver at exit.
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
     reaper.jobs.push_back(job);
     if reaper.taker.is_none() && reaper.start().is_err() {
-        // Dropping the jobs here would call the driver on its own callback thread.
+        // Dropping the jobs here would call the driver on its own callback thread, so they are leaked.
         drop_hook::count(reaper.jobs.len());
         reaper.jobs.drain(..).for_each(mem::forget);
     }
 }
 
-/// Called where a deferred drop, or a continuation, may begin to wait, perhaps for one of the jobs
-/// behind it. Another thread takes these jobs, unless the wait ends before that thread begins.
+/// Called before a deferred drop or a continuation may wait, perhaps for one of the jobs behind it. Another
+/// thread takes these jobs, unless the wait ends before that thread begins.
 pub(crate) fn hand_over() {
     if let Ok(Some(behind)) = BEHIND.try_with(Cell::take) {
         return behind.hand_over();
@@ -202,7 +201,7 @@ pub(crate) fn hand_over() {
         return;
     }
     let running = reaper.threads.iter().filter(|thread| !thread.is_finished()).count();
-    // The next job starts a thread, if there is none now.
+    // Without jobs now, the next job will start a thread.
     if running < MOST && (reaper.jobs.is_empty() || reaper.start().is_ok()) {
         reaper.taker = None;
     } else {
@@ -222,15 +221,15 @@ fn reap() {
     }
 }
 
-/// Keeps this crate's threads out of the driver from now on; called as the process exits.
+/// Keeps this crate's threads out of the driver from now on; called when the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    /// A job may be waiting for the device, and the device for a thread that does nothing any more.
+    /// A job may wait for the device, and the device for a thread that no longer runs.
     const PATIENCE: Duration = Duration::from_secs(1);
     let mut gate = lock(&GATE);
     gate.closed = true;
-    // The process was ended by a job, by a hook that it called, or by a host function, for which a
-    // job may be waiting: waiting here would not end.
+    // A job, a hook that it called, or a host function ends the process. A job may be waiting for that host
+    // function: waiting here would never end.
     if INSIDE.get() || driver::in_callback() {
         return;
     }
@@ -242,7 +241,7 @@ pub(crate) fn is_reaper() -> bool {
     REAPS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for the threads of deferred drops, as often as there are some.
+/// Joins the threads of deferred drops, including those that start meanwhile.
 pub(crate) fn join() {
     loop {
         let threads = mem::take(&mut lock(&REAPER).threads);

@@ -1,4 +1,5 @@
-//! The state of the process and the driver: initialisation, and when the driver must not be called.
+//! The state of the process and the driver: initialisation, and the states in which the driver must not be
+//! called.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,7 +15,7 @@ const COLD: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
 const EXITING: u8 = 3;
-/// A thread initialises the driver, and the others wait for it.
+/// One thread initialises the driver, and the others wait for it.
 const STARTING: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(COLD);
@@ -23,22 +24,22 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The oldest driver that works.
+/// The oldest supported driver.
 const FLOOR: Version = Version::new(11, 8);
 
-/// How often a thread checks whether another has initialised the driver, which takes milliseconds
-/// at least.
+/// The interval at which a thread checks whether another one has initialised the driver, which takes
+/// milliseconds at least.
 const POLL: Duration = Duration::from_micros(100);
 
 /// Whether this thread is running a host function of a stream.
 #[inline]
 pub(crate) fn in_callback() -> bool {
-    // A thread whose thread-locals are destroyed is exiting, which the driver's callback thread
-    // does not do while it runs a host function.
+    // A thread whose thread-locals are destroyed is exiting; the driver's callback thread does not exit while
+    // it runs a host function.
     IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Marks this thread as the driver's callback thread for as long as the value lives.
+/// Marks this thread as the driver's callback thread while the value lives.
 pub(crate) struct CallbackScope(());
 
 impl CallbackScope {
@@ -54,7 +55,7 @@ impl Drop for CallbackScope {
     }
 }
 
-/// Initialises the driver once, and refuses if CUDA cannot be called at all.
+/// Initialises the driver once, and returns an error if CUDA cannot be called at all.
 ///
 /// Every operation begins here, before it takes any lock. Costs one thread-local read and one load.
 #[inline]
@@ -68,8 +69,8 @@ pub(crate) fn ensure() -> Result<()> {
     ensure_slow()
 }
 
-/// [`ensure`] for an operation that may need no driver call. In a host function, which must not make
-/// one, this returns `Ok(false)`.
+/// [`ensure`] for an operation that may need no driver call. Returns `Ok(false)` in a host function, which
+/// must not make one.
 #[inline]
 pub(crate) fn ensure_or_in_callback() -> Result<bool> {
     match ensure() {
@@ -78,7 +79,7 @@ pub(crate) fn ensure_or_in_callback() -> Result<bool> {
     }
 }
 
-/// Whether [`ensure`] has nothing to do and nothing to refuse.
+/// Whether [`ensure`] would return `Ok` at once.
 #[inline]
 pub(crate) fn is_ready() -> bool {
     !in_callback() && STATE.load(Ordering::Acquire) == READY
@@ -86,15 +87,15 @@ pub(crate) fn is_ready() -> bool {
 
 #[cold]
 fn ensure_slow() -> Result<()> {
-    // Changes nothing once the process has begun to exit.
+    // Changes nothing once the process is exiting.
     let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     loop {
         ensure_not_gone()?;
         hooks::watch_forks();
-        // A missing driver is final, and detected here without a lock.
+        // A missing driver is final, and is detected here without a lock.
         cuda_sys::load()?;
-        // The state itself is the lock, since it survives a fork: the child's fork handler corrects
-        // the state, whereas a mutex that another thread holds would stay locked in the child.
+        // The state itself is the lock, since that survives a fork: the fork handler corrects the state in
+        // the child, where a mutex held by another thread would stay locked.
         match step(COLD, STARTING) {
             Ok(_) => {
                 let started = start();
@@ -118,13 +119,13 @@ fn start() -> Result<()> {
     Ok(())
 }
 
-/// Whether the driver is permanently unreachable: the process exits, or is a fork's child.
+/// Whether the driver is permanently unreachable: the process is exiting, or is a fork's child.
 #[inline]
 pub(crate) fn is_gone() -> bool {
     matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
 }
 
-/// Refuses an operation that needs no driver call if the driver [is gone](is_gone).
+/// Returns an error if the driver [is gone](is_gone); for operations that need no driver call.
 pub(crate) fn ensure_not_gone() -> Result<()> {
     match STATE.load(Ordering::Acquire) {
         FORKED => Err(Error::Forked),
@@ -167,7 +168,7 @@ mod hooks {
 
     extern "C" fn at_exit() {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
-        // In a fork's child there are no threads to wait for; and this may be registered several times.
+        // A fork's child has no threads to wait for, and this handler may be registered several times.
         if ![super::FORKED, super::EXITING].contains(&before) {
             crate::process::deferred::park();
             crate::process::pinned_pass::park();
@@ -175,22 +176,23 @@ mod hooks {
     }
 
     extern "C" fn in_child() {
-        // A child of a process that never used the driver may use it.
+        // A process that never used the driver may have children that use it.
         if super::STATE.load(Ordering::Acquire) != super::COLD {
             super::STATE.store(super::FORKED, Ordering::Release);
         }
     }
 
-    /// Called after `cuInit`, once: exit handlers run last in, first out, so this crate's runs
-    /// before the driver's own.
+    /// Registers the exit handler; called once, after `cuInit`. Exit handlers run last in, first out, so this
+    /// crate's runs before the driver's own.
     pub(super) fn watch_exit() {
         // SAFETY: the handler is a function that lives as long as the process and does not unwind. A
         // failure means only that drops at exit reach a driver that refuses them.
         unsafe { libc::atexit(at_exit) };
     }
 
-    /// Lets this crate's exit handler run before those that a library has registered since `cuInit`, whose
-    /// functions threads of this crate call. Once for each `watched`.
+    /// Registers this crate's exit handler again, once for each `watched`, so that it runs before the
+    /// handlers that a library has registered since `cuInit`: threads of this crate call that library's
+    /// functions.
     pub(crate) fn watch_exit_first(watched: &AtomicBool) {
         if !watched.swap(true, Ordering::AcqRel) {
             watch_exit();
@@ -198,8 +200,7 @@ mod hooks {
     }
 
     pub(super) fn watch_forks() {
-        // Neither a lock nor a `Once`, which the child might find taken. Registering twice is
-        // harmless.
+        // Neither a lock nor a `Once`: the child might find it taken. Registering twice is harmless.
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.load(Ordering::Acquire) {
             // SAFETY: the handler lives as long as the process and does not unwind; it does an

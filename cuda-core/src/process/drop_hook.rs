@@ -1,12 +1,11 @@
-//! A failure of a `Drop` is counted and reported to a hook; no `Drop` panics.
+//! Failures of `Drop`: counted and reported to a hook; no `Drop` panics.
 //!
-//! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
-//! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of the resource.
+//! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`, `restore`,
+//! `into_inner`, `wait`. [`crate::process::release`] describes the state of the resource after a failure.
 //!
-//! Some have no twin. A stream pool and a group consist of streams, each of which has one; the
-//! memory of a signal is kept for the next signal; a caching pool gives its memory back by `trim`,
-//! which returns the error; the values of a `ContextLocal` are other libraries', and so are their
-//! errors.
+//! Some owners have no twin. A stream pool and a group consist of streams, each of which has one. The memory
+//! of a signal is kept for the next signal. A caching pool returns its memory by `trim`, which returns the
+//! error. The values of a `ContextLocal` belong to other libraries, and so do their errors.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use crate::process::{driver, foreign_code};
 use crate::types::Resource;
 use crate::util::lock;
 
-/// One thing that a `Drop` could not do.
+/// A failure of a `Drop`.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -35,11 +34,11 @@ use crate::util::lock;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DropFailure {
-    /// What was left behind.
+    /// The resource that was left behind.
     pub resource: Resource,
-    /// Its address or handle; zero if it has none.
+    /// The resource's address or handle; zero if it has none.
     pub handle: u64,
-    /// Its size in bytes; zero if it has none.
+    /// The resource's size in bytes; zero if it has none.
     pub bytes: usize,
     /// The cause; [`None`] for the panic of a host function.
     pub error: Option<Error>,
@@ -80,10 +79,10 @@ pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 static HOOK: Mutex<Option<DropHook>> = Mutex::new(None);
 
-/// The number of times since the process began that a `Drop` of this crate failed, or a `close`
-/// failed so that the resource may be gone ([`Error::GivenUp`]). Failures while the process exits,
-/// or in a fork's child, are not counted. Deferred drops for which no thread could be started are
-/// counted, but not reported to the hook.
+/// The number of times since the process began that a `Drop` of this crate failed, or a `close` failed so
+/// that the resource may be gone ([`Error::GivenUp`]). Failures while the process is exiting, or in a
+/// fork's child, are not counted. Deferred drops for which no thread could be started are counted, but not
+/// reported to the hook.
 ///
 /// ```
 /// assert_eq!(cuda_core::drops::failures(), 0, "something could not be freed");
@@ -92,24 +91,25 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for each failure that [`drops::failures`](crate::drops::failures) counts from now
-/// on, in place of the former hook, which [`drops::take_hook`](crate::drops::take_hook) returns if
-/// called before. Does nothing in a fork's child, where nothing is counted.
+/// Sets the hook that is called for each failure that [`drops::failures`](crate::drops::failures) counts from
+/// now on. It replaces the former hook; to keep that one, call [`drops::take_hook`](crate::drops::take_hook)
+/// first. Does nothing in a fork's child, where nothing is counted.
 ///
-/// The hook runs on the thread that drops or closes, or on the thread of this crate that runs a deferred
-/// drop, after this crate has restored that thread's current context. A panic in the hook is caught and ignored.
+/// The hook runs on the thread that drops or closes the resource, or on the thread of this crate that runs a
+/// deferred drop, after this crate has restored that thread's current context. A panic in the hook is caught
+/// and ignored.
 ///
 /// ```
 /// cuda_core::drops::set_hook(|failure| eprintln!("{failure}"));
 /// # cuda_core::drops::take_hook();
 /// ```
 pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
-    // Dropping the old hook's captures may run any code: not under the lock.
+    // Dropping the old hook's captures may run any code, so it must not happen under the lock.
     drop(replace_hook(Some(Arc::new(hook))));
 }
 
-/// Removes the hook of [`drops::set_hook`](crate::drops::set_hook) and returns it: to end it, or
-/// for the next hook to call.
+/// Removes the hook of [`drops::set_hook`](crate::drops::set_hook) and returns it, for example for the next
+/// hook to call.
 ///
 /// ```
 /// let earlier = cuda_core::drops::take_hook();
@@ -130,7 +130,7 @@ fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
     if driver::is_gone() { None } else { std::mem::replace(&mut *lock(&HOOK), hook) }
 }
 
-/// Counts a failure and calls the hook, unless the driver is gone with the process.
+/// Counts a failure and calls the hook, unless the process is exiting or is a fork's child.
 pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Option<Error>) {
     if driver::is_gone() || error.as_ref().is_some_and(Error::is_shutdown) {
         return;
@@ -143,7 +143,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
     }
 }
 
-/// Counts resources that are left behind, without a call of the hook.
+/// Counts resources that are left behind, without calling the hook.
 pub(crate) fn count(failures: usize) {
     FAILURES.fetch_add(failures as u64, Ordering::Relaxed);
 }

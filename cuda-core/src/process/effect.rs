@@ -1,13 +1,12 @@
-//! Calls that fail although they have taken effect.
+//! Calls that return an error although they may have taken effect.
 //!
-//! "Note that this function may also return error codes from previous, asynchronous launches", says
-//! the reference of most functions that change something, without saying whether the call itself
-//! then took effect. Each such call of this crate goes through [`attempt`], and each caller decides
-//! by [`Failed`] what to undo or to leave alone. Three cases are decided in one place for all
-//! callers:
+//! The reference says of most functions that change something: "Note that this function may also return error
+//! codes from previous, asynchronous launches". It does not say whether the call itself then took effect.
+//! Each such call of this crate goes through [`attempt`], and each caller decides by [`Failed`] what to undo.
+//! Three cases are decided in one place for all callers:
 //!
-//! * What a failed enqueue uses is marked as used ([`crate::timeline::submit`]).
-//! * What a failed call was to release is given up ([`crate::process::release`]).
+//! * Memory that a failed enqueue uses is marked as used ([`crate::timeline::submit`]).
+//! * A resource that a failed call should release is given up ([`crate::process::release`]).
 //! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
 
 #[cfg(unix)]
@@ -18,17 +17,17 @@ use cuda_sys::CUresult;
 use crate::error::{Error, Result, check};
 use crate::util::from;
 
-/// What the error of a call means for the call.
+/// Whether a call that returned an error may have taken effect.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// The driver refused it: nothing has changed.
+    /// The driver refused the call: nothing has changed.
     Refused(Error),
-    /// The error may be that of earlier work, and the call may have taken effect.
+    /// The error may be one of earlier work, and the call may have taken effect.
     Unknown(Error),
 }
 
 impl Failed {
-    /// The error, after `undo` if there may be something to undo.
+    /// Returns the error; calls `undo` first if the call may have taken effect.
     pub(crate) fn undo(self, undo: impl FnOnce()) -> Error {
         if let Self::Unknown(_) = self {
             undo();
@@ -43,10 +42,10 @@ from! {
     };
 }
 
-/// The result of a call whose reference says that it may return errors of earlier work, where the caller can undo
-/// the call's effect, or must know whether the driver has taken an argument; not of enqueues and releases. A failed
-/// allocation returns no address that could be freed. Other calls go through [`check`]: their errors are taken to
-/// mean that the call had no effect.
+/// Checks a call whose reference says that it may return errors of earlier work. For calls whose effect the
+/// caller can undo, or that may have taken an argument of the caller; not for enqueues and releases. A failed
+/// allocation returns no address that could be freed. Other calls go through [`check`]: their errors are
+/// taken to mean that the call had no effect.
 #[inline]
 pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
     check(op, code).map_err(|error| classify(code, error))
@@ -57,8 +56,8 @@ fn classify(code: CUresult, error: Error) -> Failed {
     if is_refusal(code) { Failed::Refused(error) } else { Failed::Unknown(error) }
 }
 
-/// Whether this code is documented as the refusal of a call, which has no effect then, and never as the
-/// failure of work on a device.
+/// Whether this code is documented as the refusal of a call, which then has no effect, and never as a failure
+/// of work on a device.
 pub(crate) fn is_refusal(code: CUresult) -> bool {
     const REFUSALS: [CUresult; 12] = [
         cuda_sys::CUDA_ERROR_DEINITIALIZED,
@@ -72,15 +71,15 @@ pub(crate) fn is_refusal(code: CUresult) -> bool {
         cuda_sys::CUDA_ERROR_NOT_PERMITTED,
         cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
         cuda_sys::CUDA_ERROR_OPERATING_SYSTEM,
-        // Of `cuda-sys`, for a function that the driver lacks.
+        // Returned by `cuda-sys` for a function that the driver lacks.
         cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
     ];
     REFUSALS.contains(&code)
 }
 
-/// Makes a call that takes ownership of a descriptor if it takes effect. Passes a duplicate, so
-/// that `fd` stays its owner's in any case. The duplicate is closed if the call was refused, and
-/// left to the driver otherwise: its number may be another file's by then.
+/// Makes a call that takes ownership of a descriptor if it takes effect. Passes a duplicate, so that `fd`
+/// stays with its owner in any case. Closes the duplicate if the call was refused, and leaves it to the
+/// driver otherwise: its number may belong to another file by then.
 ///
 /// # Errors
 /// The call's; `OPERATING_SYSTEM` if the process can have no more descriptors.
@@ -143,7 +142,7 @@ mod tests {
                 code
             });
             assert!(is_open(given), "{code:?}");
-            // SAFETY: open, and owned by the driver, which this test stands in for.
+            // SAFETY: open, and owned by the driver, whose part this test plays.
             drop(unsafe { OwnedFd::from_raw_fd(given) });
         }
         assert!(is_open(fd.as_raw_fd()));

@@ -1,9 +1,9 @@
-//! Spans of this crate's own calls in which no foreign code runs on the thread, except closures
+//! Spans of this crate's own calls during which no foreign code runs on the thread. The exception is closures
 //! that the driver calls, which cannot call the driver themselves.
 //!
-//! This crate asks for the current context at the beginning of such a span and relies on the answer
-//! until the end. A drop hook, or the `Drop` of a foreign context's owner, may make another context
-//! current: within a span, such code is deferred to the span's end.
+//! This crate asks for the current context at the beginning of such a span and relies on the answer until its
+//! end. A drop hook, or the `Drop` of a foreign context's owner, may make another context current, so code of
+//! these kinds is deferred to the span's end.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 
 use crate::process::contain;
 
-/// While one lives on a thread, the jobs given to [`after`] on that thread are deferred.
+/// Opens a span: while the value lives, the jobs given to [`after`] on its thread are deferred.
 pub(crate) struct DeferForeignCode {
     /// Belongs to the thread.
     _not_send: PhantomData<*const ()>,
@@ -19,18 +19,17 @@ pub(crate) struct DeferForeignCode {
 
 #[derive(Clone, Copy)]
 struct OpenSpans {
-    /// Spans that the thread is in.
+    /// The number of spans that the thread is in.
     open: u32,
     /// Jobs wait for the outermost span to end.
     awaited: bool,
 }
 
 thread_local! {
-    // Neither has a destructor: both are there for as long as the thread runs.
+    // Neither has a destructor: both exist while the thread runs.
     static SPANS: Cell<OpenSpans> = const { Cell::new(OpenSpans::NONE) };
 
-    /// Jobs deferred to the end of the spans, in the order in which they came up. Borrowed only for
-    /// moments in which no foreign code runs.
+    /// Jobs deferred to the end of the spans, in order. Borrowed only while no foreign code runs.
     static LATER: ManuallyDrop<RefCell<Vec<LocalJob>>> =
         const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
@@ -67,7 +66,7 @@ impl Drop for DeferForeignCode {
     }
 }
 
-/// Runs `job`, which is foreign code, when no span is open on the thread: usually now.
+/// Runs `job`, which is foreign code, once no span is open on the thread: usually at once.
 pub(crate) fn after(job: impl FnOnce() + 'static) {
     let mut spans = SPANS.get();
     if spans.open == 0 {
@@ -82,7 +81,7 @@ pub(crate) fn after(job: impl FnOnce() + 'static) {
 #[cold]
 fn catch_up() {
     SPANS.set(OpenSpans::NONE);
-    // Jobs that come up meanwhile, in spans within these jobs, run at the end of those spans.
+    // Jobs deferred meanwhile, by spans within these jobs, run at the end of those spans.
     let later = LATER.with(|later| later.take());
     later.into_iter().for_each(contain);
 }

@@ -1,11 +1,11 @@
-//! Handles of the driver's.
+//! Handles of the driver.
 
-/// A handle of the driver's: an address that only the driver dereferences, or null.
+/// A handle of the driver: an address that only the driver dereferences, or null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Handle<H>(pub(crate) H);
 
 // SAFETY: this crate never dereferences the address, and the driver's calls accept it on any thread.
-// What a call requires beyond that is argued where the call is made.
+// Further requirements of a call are argued where it is made.
 unsafe impl<T> Send for Handle<*mut T> {}
 // SAFETY: a shared reference only gives out the address, for which the same holds.
 unsafe impl<T> Sync for Handle<*mut T> {}

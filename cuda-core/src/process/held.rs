@@ -1,8 +1,8 @@
-//! Drops that have to wait for the end of a capture.
+//! Drops that wait for the end of a capture.
 //!
-//! Memory whose last work is on a stream that other code captures can neither be freed after that
-//! work nor waited for. This module keeps the memory, with all that it needs, and tries again later
-//! to free it: CUDA does not notify this crate of the end of a capture.
+//! Memory whose last work is on a stream that other code captures cannot be freed in order, nor can the host
+//! wait for that work. This module keeps the memory, with everything that its release needs, and tries again
+//! later: CUDA does not notify this crate of the end of a capture.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::util::lock;
 
 static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 
-/// The number of jobs.
+/// The number of kept jobs.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a resource could not be released because of a capture.
@@ -28,13 +28,12 @@ pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
     lock(&JOBS).push(Box::new(job));
 }
 
-/// Runs the jobs that were kept. A job that still finds a stream captured is kept again. Called
-/// after memory or a stream was released, when a caching pool is trimmed, and by
-/// [`drops::flush`](crate::drops::flush).
+/// Runs the kept jobs. A job that still finds its stream captured is kept again. Called after memory or a
+/// stream was released, when a caching pool is trimmed, and by [`drops::flush`](crate::drops::flush).
 #[inline]
 pub(crate) fn retry() {
     if COUNT.load(Ordering::Acquire) > 0 && !driver::is_gone() {
-        // A job may drop what the caller owned.
+        // A job may drop values of the program, which is foreign code.
         foreign_code::after(run);
     }
 }

@@ -1,4 +1,4 @@
-//! The process: whether the driver may be called, and what outlives the call that began it.
+//! Process-wide state: whether the driver may be called, and work that outlives the call that began it.
 
 pub(crate) mod capture_mode;
 mod contained;

@@ -8,15 +8,15 @@ use crate::error::{Error, Rejected, Result};
 use crate::process::{FailedRelease, deferred, driver, drop_hook, held};
 use crate::types::Resource;
 
-/// A resource of the driver's that is released once.
+/// A resource of the driver that is released once.
 pub(crate) trait Release: Send + 'static {
-    /// What a resource that was not released is reported as.
+    /// The kind under which an unreleased resource is reported.
     const RESOURCE: Resource;
 
     /// The driver's handle, for the report.
     fn number(&self) -> u64;
 
-    /// Its size in bytes, for the report.
+    /// The resource's size in bytes, for the report.
     fn bytes(&self) -> usize {
         0
     }
@@ -45,33 +45,34 @@ impl<R: Release> Owned<R> {
         self.live.then_some(&self.inner)
     }
 
-    /// The resource.
+    /// Returns the resource.
     ///
     /// # Errors
     /// [`Error::GivenUp`] if it was released or given up; those of [`driver::ensure`].
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
-        // No error is made if there is a resource: the error would have to be dropped.
+        // The error is constructed only if there is no resource: an unused one would have to be dropped.
         let Some(resource) = self.get() else { return Err(Error::GivenUp { what: R::RESOURCE }) };
         Ok(resource)
     }
 
-    /// Leaves the resource to the caller: it is not released here any more.
+    /// Leaves the resource to the caller: this owner no longer releases it.
     ///
     /// # Errors
-    /// As [`Owned::live`].
+    /// Those of [`Owned::live`].
     pub(crate) fn disown(&mut self) -> Result<&R> {
         self.live()?;
         self.live = false;
         Ok(&self.inner)
     }
 
-    /// Makes another owner of the resource, of what `to` takes from here, unless it was released or given up.
+    /// Moves the resource to another owner, if it was not released or given up. `to` takes the contents from
+    /// this one.
     pub(crate) fn pass_on(&mut self, to: impl FnOnce(&mut R) -> R) -> Option<Self> {
         mem::take(&mut self.live).then(|| Self::new(to(&mut self.inner)))
     }
 
-    /// What `close` does: releases the resource now. If the release fails and the resource was
+    /// Releases the resource now, as `close` does. If the release fails and the resource was
     /// [kept](FailedRelease::Kept), it is unchanged.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.live()?;
@@ -115,7 +116,8 @@ impl<R: Release> Drop for Owned<R> {
     }
 }
 
-/// Releases the resource, or reports it; later, if other code captures a stream that uses it.
+/// Releases the resource, or reports it. If other code captures a stream that uses it, keeps it for a later
+/// try.
 fn let_go<R: Release>(mut inner: R) {
     match inner.release() {
         Ok(()) => {}

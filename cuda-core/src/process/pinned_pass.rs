@@ -1,4 +1,4 @@
-//! Threads of the caller that touch pinned memory, which a process that exits waits for.
+//! Threads of the program that access pinned memory; an exiting process waits for them.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -9,7 +9,7 @@ use crate::process::driver;
 /// several lanes, since a single counter would be slow under contention.
 static BUSY: [Lane; 16] = [const { Lane(AtomicUsize::new(0)) }; 16];
 
-/// On cache lines of its own.
+/// A counter on cache lines of its own.
 #[repr(align(128))]
 struct Lane(AtomicUsize);
 
@@ -24,22 +24,22 @@ impl Lane {
     }
 }
 
-/// Permission to access pinned memory. CUDA's documentation does not promise that the memory
-/// remains while the process exits; driver 580 keeps it until the process is gone.
+/// Permission to access pinned memory. CUDA's documentation does not promise that the memory stays mapped
+/// while the process is exiting; driver 580 keeps it until the process has ended.
 pub(crate) struct Pass(&'static Lane);
 
 impl Pass {
-    /// [`None`] once the process exits.
+    /// Returns [`None`] once the process is exiting.
     pub(crate) fn enter() -> Option<Self> {
         let lane = Lane::mine();
         lane.0.fetch_add(1, Ordering::SeqCst);
         let pass = Self(lane);
-        // Either this thread sees that the driver is going, or `park` sees this thread in its lane.
+        // Either this thread sees that the driver is gone, or `park` sees this thread in its lane.
         fence(Ordering::SeqCst);
         (!driver::is_gone()).then_some(pass)
     }
 
-    /// [`Pass::enter`], with the error to return once the process exits.
+    /// [`Pass::enter`], or the error to return once the process is exiting.
     pub(crate) fn or_gone() -> Result<Self> {
         Self::enter().ok_or_else(|| driver::ensure_not_gone().err().unwrap_or(Error::Exiting))
     }
@@ -51,8 +51,8 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until no thread copies borrowed slices any more. Called as the process exits, when no
-/// thread can begin to. Each piece takes some microseconds.
+/// Waits until no thread copies borrowed slices any more. Called when the process exits and no thread can
+/// begin a copy. Each piece takes some microseconds.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
     fence(Ordering::SeqCst);

@@ -1,18 +1,18 @@
-//! Releasing a resource to the driver, and its state if the release fails.
+//! Releasing a resource to the driver, and the resource's state if the release fails.
 //!
-//! An error of the releasing call may be that of earlier work: see [`crate::process::effect`]. So
-//! an attempt has three outcomes, which every `close` and `Drop` of this crate handles as follows:
+//! An error of the releasing call may be one of earlier work: see [`crate::process::effect`]. So an attempt
+//! has three outcomes, which every `close` and `Drop` of this crate handles as follows:
 //!
 //! * The resource is **gone**.
-//! * It was **[kept](FailedRelease::Kept)**: something failed before the driver was asked to
-//!   release it, such as the wait for its last work. The resource is unchanged. `close` returns the
-//!   owner unchanged; a `Drop` reports it and does not release it. That of memory also
-//!   [leaves its context behind](crate::context::destroy::leave_behind) permanently: destroying the
-//!   context would free the memory under the work that could not be waited for.
-//! * Its state is **[unknown](FailedRelease::Unknown)**: the releasing call failed. The resource
-//!   may be gone, and its address or handle may belong to something else by now, so it is *given
-//!   up*: neither used nor released again, and reported as left behind. `close` returns an owner
-//!   without it. Memory is then empty; an owner that cannot be empty returns [`Error::GivenUp`].
+//! * It was **[kept](FailedRelease::Kept)**: something failed before the driver was asked to release it, such
+//!   as the wait for its last work. The resource is unchanged. `close` returns the owner unchanged; a `Drop`
+//!   reports the resource and does not release it. The `Drop` of memory also [leaves its context
+//!   behind](crate::context::destroy::leave_behind) permanently: destroying the context would free the memory
+//!   under the work that could not be waited for.
+//! * Its state is **[unknown](FailedRelease::Unknown)**: the releasing call failed. The resource may be gone,
+//!   and its address or handle may belong to something else by now, so it is *given up*: neither used nor
+//!   released again, and reported as left behind. `close` returns an owner without the resource. Memory is
+//!   then empty; the methods of an owner that cannot be empty return [`Error::GivenUp`].
 
 use cuda_sys::CUresult;
 
@@ -21,7 +21,7 @@ use crate::process::drop_hook;
 use crate::types::Resource;
 use crate::util::from;
 
-/// Why something was not released, or may not have been.
+/// The reason why a resource was not released, or may not have been.
 #[derive(Debug)]
 pub(crate) enum FailedRelease {
     Kept(Error),

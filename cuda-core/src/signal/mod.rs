@@ -22,26 +22,23 @@ use crate::util::debug_by;
 /// A value in host memory that streams of any device write and wait for, and that the host reads
 /// and changes at any time, inside host functions too.
 ///
-/// Reading and changing it neither blocks nor calls the driver. What a thread did before
-/// [`Signal::set`] is visible to every thread that then reads the value, and to the work that
-/// waited for it; what a stream did before [`Stream::write_signal`] is visible to every thread that
-/// reads that value.
+/// Reading and changing the value neither blocks nor calls the driver. What a thread did before
+/// [`Signal::set`] is visible to every thread that then reads the value, and to the work that waited for it.
+/// What a stream did before [`Stream::write_signal`] is visible to every thread that reads that value.
 ///
-/// A stream that waits for a value is held up until it comes, and so is everything that waits for
-/// the stream. That includes the host when it reads, changes or drops pinned memory that the
-/// stream's work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal
-/// must do none of these before. Nor may it make a call that waits for the whole device, such as
-/// `cuMemFree`, or allocate when the device has no memory left (before it fails, the allocator
-/// waits for memory that is about to be freed), or upload more on the stream than
-/// [`Stream::upload`] stages without waiting. CUDA does not see the dependency: if both
-/// streams share a hardware queue, it may queue the work that would bring the value after the wait,
-/// and then neither proceeds. So enqueue the work that brings the value first, or order the streams
-/// with [`Stream::wait_stream`] as well.
+/// A stream that waits for a value is held up until the value is written, and so is everything that waits for
+/// the stream. That includes the host when it reads, changes or drops pinned memory that the stream's work
+/// uses, or waits for the stream: the thread that is to [set](Signal::set) the signal must do none of these
+/// before. Nor may that thread make a call that waits for the whole device, such as `cuMemFree`, or allocate
+/// when the device has no memory left (before it fails, the allocator waits for memory that is about to be
+/// freed), or upload more on the stream than [`Stream::upload`] stages without waiting. CUDA does not see the
+/// dependency between a stream that waits and one that writes: if both share a hardware queue, CUDA may queue
+/// the write after the wait, and then neither proceeds. So enqueue the write first, or order the streams with
+/// [`Stream::wait_stream`] as well.
 ///
-/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are
-/// gone. Its place in memory is reused when no enqueued work, and no graph, uses it any more. If a
-/// stream still waits for a value that no code can set any more, that place is never reused, and that
-/// stream never goes on.
+/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. The
+/// signal's memory is reused when no enqueued work, and no graph, uses it any more. If a stream still waits
+/// for a value that no code can set any more, that memory is never reused, and the stream never continues.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Signal, WaitValue};
@@ -64,16 +61,16 @@ pub struct Signal<T: StreamValue> {
     initial: T,
 }
 
-/// The place of a signal's value, which the signal shares with the graphs whose operations use it.
+/// The memory of a signal's value, which the signal shares with the graphs whose operations use it.
 struct SignalWord {
-    // INVARIANT: a chunk of `SIGNALS` that is this word's alone. Every operation that was enqueued on it is in
-    // the ledger; graphs keep the word until their last launch has completed.
+    // INVARIANT: a chunk of `SIGNALS` that only this word uses. Every operation enqueued on it is in the
+    // ledger; graphs keep the word until their last launch has completed.
     chunk: PinnedChunk,
     ledger: Ledger,
 }
 
 impl KeptAlive for SignalWord {
-    /// The chunk is reused only after the launch.
+    /// Makes sure that the chunk is reused only after the launch.
     fn note_last_launch(&self, mark: &Mark) -> bool {
         self.ledger.mark_whole(&mark.timeline, mark.seq);
         true
@@ -81,12 +78,13 @@ impl KeptAlive for SignalWord {
 }
 
 impl<T: StreamValue> Signal<T> {
-    /// A new signal with that value, for streams of every device and context. Makes no driver call if a
-    /// slab of pinned memory has room; a new slab is allocated in the primary context of the context's
-    /// device, and outlives both.
+    /// Makes a signal with that value, for streams of every device and context. Makes no driver call if a
+    /// slab of pinned memory has room. A new slab is allocated in the primary context of `context`'s device,
+    /// and outlives the signal and `context`.
     ///
     /// # Errors
-    /// [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory); those of [`Device::context`](crate::Device::context).
+    /// [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory); those of
+    /// [`Device::context`](crate::Device::context).
     pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
         let chunk = SIGNALS.take(context, size_of::<u64>())?;
@@ -96,7 +94,8 @@ impl<T: StreamValue> Signal<T> {
         Ok(signal)
     }
 
-    /// The present value, with what was done before it was written (`Ordering::Acquire`).
+    /// Returns the present value, and makes what was done before it was written visible
+    /// (`Ordering::Acquire`).
     ///
     /// In a child of `fork`, and once the process exits, pinned memory may be gone: this then
     /// returns the initial value.
@@ -108,8 +107,8 @@ impl<T: StreamValue> Signal<T> {
         unsafe { T::load(self.as_ptr()) }
     }
 
-    /// Changes the value: work that waits for it goes on, and sees what was done before
-    /// (`Ordering::Release`). Does nothing when [`Signal::get`] cannot see the value.
+    /// Changes the value: work that waits for it continues, and sees what was done before
+    /// (`Ordering::Release`). Does nothing where [`Signal::get`] cannot see the value.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -130,8 +129,8 @@ impl<T: StreamValue> Signal<T> {
         unsafe { value.store(self.as_ptr()) }
     }
 
-    /// The address of the value, for kernels and other libraries, valid while `self` lives. Host
-    /// and devices reach it by the same address.
+    /// The address of the value, for kernels and other libraries, valid while `self` lives. It is the same
+    /// for the host and all devices.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_ptr().addr() as CUdeviceptr
     }
@@ -140,9 +139,10 @@ impl<T: StreamValue> Signal<T> {
         self.word.chunk.base.0.as_ptr()
     }
 
-    /// Binds the stream for an operation on the value, and returns its access. All are readers to the ledger:
-    /// none waits for another, and the word is reused only after all of them. A graph that captures it keeps
-    /// the word instead, and orders it like a host function.
+    /// Binds the stream for an operation on the value, and returns the operation's access. The ledger counts
+    /// all operations as readers: none waits for another, and the word is reused only after all of them. A
+    /// graph that captures the operation keeps the word instead, and orders the operation like a host
+    /// function.
     fn bind<'s>(
         &self,
         op: &'static str,
@@ -155,7 +155,7 @@ impl<T: StreamValue> Signal<T> {
         Ok((core.bind_work(op)?, None))
     }
 
-    /// What a capture notes, so that the graph keeps the word.
+    /// Adds the word to a capture's notes, so that the graph keeps the word.
     fn kept(&self, notes: Notes) -> Notes {
         notes.keep(self.word.clone())
     }
@@ -166,14 +166,14 @@ impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
-    /// On a stream that is captured, each launch of the graph sets it. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) it comes after all operations before it, and before all
-    /// after it.
+    /// On a stream that is captured, each launch of the graph sets the signal. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) this runs after all operations captured earlier, and
+    /// before all captured later.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits on a device without them;
-    /// [`Error::NotCapturable`](crate::Error::NotCapturable) in a body of a [`Condition`](crate::Condition); the
-    /// driver's.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits on a device that does not support them;
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) in a body of a [`Condition`](crate::Condition);
+    /// the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -204,13 +204,14 @@ impl<K: StreamKind> Stream<K> {
 
     /// Makes work enqueued from now on wait until the signal has a value:
     /// `cuStreamWaitValue32_v2` or `cuStreamWaitValue64_v2`, after a
-    /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong. On a stream that is captured,
-    /// each launch of the graph waits, in the order of [`Stream::write_signal`].
+    /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong. On a stream that is
+    /// captured, each launch of the graph waits, in the order that [`Stream::write_signal`] describes.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a condition that no value fulfils; [`Error::Unsupported`](crate::Error::Unsupported) for 64
-    /// bits, or [`WaitValue::Nor`], on a device without them; [`Error::NotCapturable`](crate::Error::NotCapturable)
-    /// in a body of a [`Condition`](crate::Condition); the driver's.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a condition that no value fulfils;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits, or [`WaitValue::Nor`], on a device that
+    /// does not support them; [`Error::NotCapturable`](crate::Error::NotCapturable) in a body of a
+    /// [`Condition`](crate::Condition); the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

@@ -1,4 +1,4 @@
-//! Semaphores of another interface to the device: Vulkan, Direct3D.
+//! Semaphores of another interface to the device, such as Vulkan or Direct3D.
 
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::types::Resource;
 use crate::util::{debug_by, raw_enum};
 
 raw_enum! {
-    /// What kind of semaphore an [`ExternalSemaphore`] imports.
+    /// The kind of semaphore that an [`ExternalSemaphore`] imports.
     ///
     /// ```
     /// use cuda_core::interop::ExternalSemaphoreKind;
@@ -28,17 +28,17 @@ raw_enum! {
     /// };
     /// ```
     ExternalSemaphoreKind: CUexternalSemaphoreHandleType {
-        /// Signalled or not; one wait for it resets it. The value is ignored.
+        /// Signalled or not; one wait resets it. The value is ignored.
         Binary = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
         /// A number that only grows.
         Timeline = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
     }
 }
 
-/// A semaphore of another interface to the device, which orders that interface's work and that of
+/// A semaphore of another interface to the device, which orders that interface's work and the work of
 /// streams.
 ///
-/// Dropping or closing it waits for the work that signals it or waits for it. A wait that is never
+/// Dropping or closing a semaphore waits for the work that signals it or waits for it. A wait that is never
 /// satisfied holds up its stream forever, and with it everything that waits for the stream.
 ///
 /// ```no_run
@@ -62,7 +62,7 @@ struct ImportedSemaphore {
     // INVARIANT: imported into `context`; destroyed only by `release`.
     raw: Handle<CUexternalSemaphore>,
     context: Context,
-    /// Signals and waits, as reads; destroying it is a write.
+    /// Counts signals and waits as reads, and the destruction as a write.
     uses: Ledger,
 }
 
@@ -72,13 +72,13 @@ impl ExternalSemaphore {
     /// is closed.
     ///
     /// # Errors
-    /// The driver's, `OPERATING_SYSTEM` among them if the process can have no more descriptors. The
-    /// descriptor comes back with the error, open.
+    /// The driver's, `OPERATING_SYSTEM` among them if the process can have no more descriptors. The error
+    /// returns the descriptor, still open.
     ///
     /// # Safety
-    /// `fd` is of a semaphore of that kind on the context's device, which is used as the other
-    /// interface demands: each signal of a binary semaphore is followed by one wait, the value of a
-    /// timeline only grows.
+    /// `fd` is that of a semaphore of that kind on the context's device. The semaphore is used as the other
+    /// interface demands: each signal of a binary semaphore is followed by one wait; the value of a timeline
+    /// only grows.
     #[doc(alias("cuImportExternalSemaphore", "cudaImportExternalSemaphore"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
@@ -97,14 +97,14 @@ impl ExternalSemaphore {
             // context is current.
             unsafe { cu::cuImportExternalSemaphore(raw, &handle) }
         };
-        // SAFETY: just imported, of what the caller promised.
+        // SAFETY: just imported, from the descriptor that the caller's promise is about.
         let own = |raw| unsafe { Self::from_raw(raw, context) };
         let op = "cuImportExternalSemaphore";
         context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
 
-    /// Takes ownership of a semaphore that was imported by a raw call, for the kinds of handle that
-    /// have no method here. No driver call.
+    /// Takes ownership of a semaphore that was imported by a raw call, for kinds of handles that have no
+    /// method here. Makes no driver call.
     ///
     /// # Safety
     /// `raw` came from `cuImportExternalSemaphore` with the context current, and no other code owns
@@ -125,8 +125,9 @@ impl ExternalSemaphore {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// What a call on the stream needs: the handle, the stream, and its context current. CUDA does
-    /// not document that these calls work without a current context, as other calls on streams do.
+    /// Returns what a call on the stream needs: the handle, the bound stream, and a scope with its context
+    /// current. CUDA documents for other calls on streams, but not for these, that they work without a
+    /// current context.
     fn bind<'s>(
         &self,
         op: &'static str,
@@ -145,7 +146,7 @@ impl ExternalSemaphore {
         Ok((self.0.raw.0, stream, entered))
     }
 
-    /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
+    /// Returns the access of a signal or a wait. The ledger counts all as readers: none waits for another.
     fn touch(&self) -> Touch<'_> {
         Touch::shared(&self.0.uses, WHOLE, Access::Read, InGraphs::Kept)
     }
@@ -154,8 +155,8 @@ impl ExternalSemaphore {
     /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
-    /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
-    /// destroys it, with one that is [given up](Error::GivenUp).
+    /// Those of the wait for that work, with the semaphore unchanged; the driver's error of the call that
+    /// destroys the semaphore, which is then [given up](Error::GivenUp).
     #[doc(alias("cuDestroyExternalSemaphore", "cudaDestroyExternalSemaphore"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.0.release().map_err(|error| Rejected::new(error, self))
@@ -165,7 +166,7 @@ impl ExternalSemaphore {
 /// # Semaphores of other interfaces
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
-    /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.
+    /// `cuSignalExternalSemaphoresAsync`. A timeline semaphore then has the value.
     ///
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the

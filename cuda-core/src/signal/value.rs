@@ -51,15 +51,15 @@ impl StreamValue for u64 {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitValue<T> {
-    /// `CU_STREAM_WAIT_VALUE_GEQ`: it has reached this value. The comparison is cyclic: the
+    /// `CU_STREAM_WAIT_VALUE_GEQ`: the value in memory has reached this one. The comparison is cyclic: the
     /// difference, taken as a signed number, is not negative.
     Geq(T),
-    /// `CU_STREAM_WAIT_VALUE_EQ`: it is this value.
+    /// `CU_STREAM_WAIT_VALUE_EQ`: the value in memory equals this one.
     Eq(T),
-    /// `CU_STREAM_WAIT_VALUE_AND`: it has one of these bits.
+    /// `CU_STREAM_WAIT_VALUE_AND`: the value in memory has one of these bits.
     And(T),
-    /// `CU_STREAM_WAIT_VALUE_NOR`: it lacks one of the bits that this value lacks too. Not every
-    /// device supports it.
+    /// `CU_STREAM_WAIT_VALUE_NOR`: the value in memory lacks a bit that this value lacks, too. Not every
+    /// device supports this condition.
     Nor(T),
 }
 
@@ -71,7 +71,7 @@ pub(crate) mod sealed {
     pub trait Value: Copy + Eq {
         const ZERO: Self;
         const ONES: Self;
-        /// The calls that write and that wait.
+        /// The names of the calls that write and wait.
         const WRITE: &'static str;
         const WAIT: &'static str;
         /// Reads host memory that a device may write meanwhile, with `Acquire` ordering.
@@ -80,20 +80,19 @@ pub(crate) mod sealed {
         /// `at` is valid and aligned, and all other accesses to it meanwhile are atomic.
         unsafe fn load(at: *mut u8) -> Self;
 
-        /// Writes it, and makes what this thread did before visible to threads that read it.
+        /// Writes the value, and makes what this thread did before visible to threads that read the value.
         ///
         /// # Safety
         /// As for [`Value::load`].
         unsafe fn store(self, at: *mut u8);
 
         /// # Safety
-        /// The stream is live, its context current if it needs that. `address` is of a value of
-        /// this type, aligned to its size, that the stream's device reaches until the write is
-        /// done.
+        /// The stream is live, and its context is current if the stream needs that. `address` is that of a
+        /// value of this type, aligned to its size, that the stream's device reaches until the write is done.
         unsafe fn write(self, stream: CUstream, address: CUdeviceptr) -> CUresult;
 
         /// # Safety
-        /// As for [`Value::write`], until the wait is over.
+        /// As for [`Value::write`], until the wait has ended.
         unsafe fn wait(self, stream: CUstream, address: CUdeviceptr, condition: u32) -> CUresult;
     }
 
@@ -134,8 +133,8 @@ pub(crate) mod sealed {
                     address: CUdeviceptr,
                     condition: u32,
                 ) -> CUresult {
-                    // SAFETY: the stream is live, and `address` a value of this size, aligned to it,
-                    // until the wait is over: the caller's promise.
+                    // SAFETY: the stream is live, and `address` a value of this size, aligned to it, until
+                    // the wait has ended: the caller's promise.
                     unsafe { cu::$wait(stream, address, self, condition) }
                 }
             }
@@ -155,17 +154,17 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// The write is ordered with the buffer's other users, like a [fill](Stream::fill). To notify
     /// other streams or the host, use a [`Signal`](crate::Signal). On a stream that is captured, each launch
-    /// of the graph writes it, in the order of [`Stream::write_signal`].
+    /// of the graph writes the element, in the order that [`Stream::write_signal`] describes.
     ///
-    /// The memory must not be managed, which CUDA's reference excludes, nor come from a
-    /// [pool of the driver's](crate::MemoryPool), which drivers refuse, as that of
-    /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one.
+    /// The memory must not be managed memory, which CUDA's reference excludes, nor come from a
+    /// [pool of the driver's](crate::MemoryPool), which drivers refuse. Memory of [`Stream::alloc`] comes
+    /// from such a pool if that is the [default allocator](crate::set_default_allocator).
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is exactly one element, and for memory that is managed or of the driver's
-    /// pools; [`Error::WrongDevice`]; [`Error::WrongContext`]; [`Error::Unsupported`] for 64 bits on a device
-    /// without them; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition); the driver's
-    /// `INVALID_VALUE` for other memory that it refuses.
+    /// [`Error::Invalid`] unless there is exactly one element, and for memory that is managed or of the
+    /// driver's pools; [`Error::WrongDevice`]; [`Error::WrongContext`]; [`Error::Unsupported`] for 64 bits on
+    /// a device that does not support them; [`Error::NotCapturable`] in a body of a
+    /// [`Condition`](crate::Condition); the driver's `INVALID_VALUE` for other memory that it refuses.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -199,18 +198,19 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint).
     ///
     /// This is for values that come from outside this crate: a running kernel, a network card,
-    /// another process. The wait counts as a reader of the element, so later writers through this
-    /// crate wait for it, and earlier ones have finished when it begins: streams that notify each
-    /// other use a [`Signal`](crate::Signal).
+    /// another process. The wait counts as a reader of the element, so later writers through this crate wait
+    /// for it, and earlier ones have finished when it begins. For streams that notify each other, use a
+    /// [`Signal`](crate::Signal).
     ///
-    /// A value that never comes holds up the stream forever, and with it everything that waits for
-    /// the stream, dropping the buffer included. CUDA does not see the dependency: it may queue the
-    /// work that would bring the value after the wait, if both share a hardware queue. On a stream that is
-    /// captured, each launch of the graph waits, in the order of [`Stream::write_signal`].
+    /// If the value is never written, the wait holds up the stream forever, and with it everything that waits
+    /// for the stream, dropping the buffer included. CUDA does not see the dependency: if the wait and the
+    /// work that would write the value share a hardware queue, CUDA may queue that work after the wait. On a
+    /// stream that is captured, each launch of the graph waits, in the order that [`Stream::write_signal`]
+    /// describes.
     ///
     /// # Errors
-    /// Those of [`Stream::write_value`]; [`Error::Invalid`] for a condition that no value
-    /// fulfils; [`Error::Unsupported`] for [`WaitValue::Nor`] on a device without it.
+    /// Those of [`Stream::write_value`]; [`Error::Invalid`] for a condition that no value fulfils;
+    /// [`Error::Unsupported`] for [`WaitValue::Nor`] on a device that does not support it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -243,13 +243,14 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Refuses a view of none or of several elements.
+/// Refuses a view that does not have exactly one element.
 fn one_element(op: &'static str, len: usize) -> Result<()> {
     Error::unless_with(len == 1, op, || format!("the view has {len} elements, and is to have one"))
 }
 
-/// Refuses memory of the driver's pools and of graphs, for which drivers return an `INVALID_VALUE` that explains
-/// nothing; managed memory, which CUDA's reference excludes; and memory of another context than the stream's.
+/// Refuses memory of the driver's pools and of graphs, for which drivers return an `INVALID_VALUE` that
+/// explains nothing; managed memory, which CUDA's reference excludes; and memory of a context other than the
+/// stream's.
 fn require_served<T: Pod>(
     op: &'static str,
     memory: &DeviceSlice<'_, T>,
@@ -267,12 +268,12 @@ fn require_served<T: Pod>(
     backing.require_home_in(op, context)
 }
 
-/// Enqueues the write of a value. In a capture, `keep` adds what owns the value.
+/// Enqueues the write of a value. In a capture, `keep` adds the value's owner to the notes.
 ///
 /// # Safety
-/// `address` is of a value of type `T`, aligned to its size, that the stream's device reaches until
-/// the marks that are made of `touches` have completed; on a stream that is captured, until the last launch
-/// of the graph has.
+/// `address` is that of a value of type `T`, aligned to its size, that the stream's device reaches until the
+/// marks made of `touches` have completed; on a stream that is captured, until the last launch of the graph
+/// has completed.
 pub(super) unsafe fn write<T: StreamValue>(
     stream: &Bound<'_>,
     address: CUdeviceptr,
@@ -306,7 +307,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     };
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
-    // Captured, it holds up each launch of the graph, which makes the checkpoint.
+    // A captured wait holds up each launch of the graph, and the launch makes the checkpoint.
     let is_late = stream.timeline().recording().is_none();
     let notes = || keep(Notes::of_barrier(GraphTraits::MAY_TAKE_LONG));
     let submit = || stream.submit_noted(T::WAIT, touches, notes, call);

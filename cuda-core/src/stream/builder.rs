@@ -29,8 +29,9 @@ impl Device {
 
 /// # Streams
 impl Context {
-    /// A new stream that does not synchronise with the legacy default stream, as one of `cudaStreamCreate` does
-    /// ([`StreamBuilder::blocking`]): `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
+    /// Creates a stream that, unlike one of `cudaStreamCreate`, does not synchronise with the legacy default
+    /// stream: `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`. For a stream that does, see
+    /// [`StreamBuilder::blocking`].
     ///
     /// # Errors
     /// The driver's.
@@ -47,7 +48,7 @@ impl Context {
         self.stream_builder().build()
     }
 
-    /// A new stream with options; see [`StreamBuilder`].
+    /// Creates a builder for a stream with options; see [`StreamBuilder`].
     #[doc(alias("cuStreamCreateWithPriority", "cudaStreamCreateWithPriority"))]
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
@@ -55,7 +56,7 @@ impl Context {
 }
 
 impl Context {
-    /// A stream that is to be captured, and nothing else.
+    /// Creates a stream for a capture by this crate; it serves no other purpose.
     pub(crate) fn create_captured(&self, recording: &Arc<Recording>) -> Result<Stream> {
         driver::ensure()?;
         let builder = self.stream_builder();
@@ -115,8 +116,8 @@ impl StreamBuilder<'_> {
         self.order == ImplicitOrder::Blocking
     }
 
-    /// The [priority](Self::priority) as it was given; 0 by default. [`Stream::priority`] is what the
-    /// driver made of it.
+    /// The [priority](Self::priority) that was set; 0 by default. [`Stream::priority`] returns the priority
+    /// that the driver gave the stream.
     pub fn get_priority(&self) -> i32 {
         self.priority
     }
@@ -153,13 +154,13 @@ impl StreamBuilder<'_> {
         })
     }
 
-    /// The stream with that handle, for the capture that `recording` describes, if it has one.
+    /// Wraps the handle; `recording` describes the capture that the stream is for, if any.
     fn stream(&self, raw: CUstream, flavor: Flavor, recording: Option<Arc<Recording>>) -> Stream {
         let core = StreamCore::new(self.context, flavor, self.order, raw, None, recording);
         Stream::new(registry::note(core))
     }
 
-    /// Creates `len` such streams; see [`StreamPool`].
+    /// Creates a pool of `len` streams with these options; see [`StreamPool`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if `len` is zero; the driver's.

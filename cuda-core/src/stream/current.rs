@@ -1,7 +1,7 @@
-//! The thread's current stream in each context, for code that is not given a stream.
+//! The thread's current stream in each context, for code that takes no stream argument.
 //!
-//! The current stream is a notion of this crate's, not of the driver's, so it needs no driver call;
-//! entering a stream also makes its context current, which costs what [`Guard`] costs.
+//! The current stream is a concept of this crate, not of the driver, so it needs no driver call. Entering a
+//! stream also makes its context current, which costs what [`Guard`] costs.
 
 use std::cell::RefCell;
 
@@ -19,8 +19,8 @@ thread_local! {
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The thread's current stream in the context, unless it is the default stream. On a thread whose
-/// thread-locals are destroyed it is the default stream.
+/// The thread's current stream in the context, unless it is the default stream. [`None`], and so the default
+/// stream, on a thread whose thread-locals are destroyed.
 fn get(context: &Context) -> Option<Stream> {
     let find = |current: &RefCell<Vec<Stream>>| {
         let current = current.borrow();
@@ -29,8 +29,8 @@ fn get(context: &Context) -> Option<Stream> {
     CURRENT.try_with(find).ok().flatten()
 }
 
-/// Makes `stream` current in its context. The caller drops the stream it replaces: that may destroy
-/// it, and run arbitrary user code.
+/// Makes `stream` current in its context. Returns the stream that it replaces, for the caller to drop: the
+/// drop may destroy that stream and run arbitrary user code.
 fn set(stream: &Stream) -> Option<Stream> {
     let is_default = stream.core().timeline().flavor() == Flavor::Legacy;
     let put = |current: &RefCell<Vec<Stream>>| {
@@ -51,7 +51,7 @@ impl Context {
     /// [set](Stream::set_current) or [entered](Stream::enter), at first the legacy
     /// [default stream](Context::default_stream).
     ///
-    /// Each thread has its own, in each context. No driver call.
+    /// Each thread has its own current stream in each context. No driver call.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -91,12 +91,12 @@ impl Device {
 
 /// # The current stream of a thread
 impl Stream {
-    /// Makes this the calling thread's current stream in the stream's context, and returns the
-    /// former one. Makes no driver call, waits for nothing and makes no other context current; the
-    /// current streams of other contexts, other devices' among them, stay unchanged.
+    /// Makes this the calling thread's current stream in the stream's context, and returns the former one.
+    /// Makes no driver call, waits for nothing and makes no other context current; the current streams of
+    /// other contexts stay unchanged, also on other devices.
     ///
     /// The thread keeps the stream alive until another one replaces it, or the thread ends. Prefer
-    /// [`Stream::enter`], which restores the stream before.
+    /// [`Stream::enter`], which restores the former stream.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -142,10 +142,10 @@ impl Stream {
 /// Makes a stream current, and its context with it, until the guard is dropped. Then it restores
 /// the context's former stream and the thread's former context.
 ///
-/// The guard never blocks. A stream of another device switches stream and context together.
+/// The guard never blocks. Entering a stream of another device switches both the stream and the context.
 ///
-/// Guards that are dropped out of order restore what each of them saw; the last one dropped
-/// decides. A forgotten guard leaves its stream and its context current, which stay alive.
+/// Guards that are dropped out of order restore what each of them saw; the last one dropped decides. A
+/// forgotten guard leaves its stream and its context current and alive.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -159,7 +159,7 @@ impl Stream {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
-/// It belongs to its thread:
+/// A guard belongs to its thread:
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -168,12 +168,12 @@ impl Stream {
 /// ```
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
-    // Dropped in this order: the stream goes back before the context does.
+    // Dropped in this order: the stream is restored before the context.
     slot: SavedStream,
     context: Guard,
 }
 
-/// The current stream of one context, as it was.
+/// The current stream of one context from before the guard.
 struct SavedStream {
     entered: Stream,
     saved: Stream,
@@ -185,9 +185,9 @@ impl StreamGuard {
         &self.slot.entered
     }
 
-    /// Ends the scope now; dropping reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead. The stream before is current again in
-    /// any case.
+    /// Ends the scope now; dropping the guard reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. The former stream is current again in either
+    /// case.
     ///
     /// # Errors
     /// Those of [`Guard::restore`].

@@ -75,13 +75,14 @@ impl Context {
                 core
             })
         });
-        // A thread whose thread-locals are destroyed gets a timeline that is not shared: two
+        // A thread whose thread-locals are destroyed gets a timeline of its own for the same stream. Two
         // timelines of one stream wait for each other, which is harmless.
         Ok(Stream::new(core.unwrap_or_else(|_| new())))
     }
 }
 
 thread_local! {
-    /// The thread's default streams, one per context, for as long as there are handles of them.
+    /// The thread's default streams, one per context. An entry is dead once all handles of its stream are
+    /// gone.
     static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
 }

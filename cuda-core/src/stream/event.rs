@@ -1,4 +1,4 @@
-//! Events: points of a stream that other streams and the host can wait for, and measure between.
+//! Events: points of a stream that streams and the host can wait for, and between which time can be measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +16,15 @@ use crate::timeline::recording::{GraphTraits, KeptAlive, Notes};
 use crate::timeline::{EventFlags, RawEvent};
 use crate::util::debug_by;
 
-/// A point of a stream, recorded by the caller.
+/// A point of a stream that the program records.
 ///
 /// Copies, fills and buffers of this crate need no events: the crate orders them. Events are for
 /// measuring, for blocking a host thread, and for work that other libraries enqueue.
 ///
-/// Where the crate has to wait for a stream, it waits for everything that is enqueued there by then. An event that the
-/// program has waited for limits that: after [`synchronize`](Self::synchronize), or a [`query`](Self::query) that
-/// returned true, the host does not wait for what came before the record, and after
-/// [`Stream::wait_event`] nor does that stream. A [checkpoint](Stream::checkpoint) does the same without an event of
-/// the program's own.
+/// To wait for a stream, the crate waits for everything enqueued there by then. A wait of the program for an
+/// event limits that: after [`synchronize`](Self::synchronize), or a [`query`](Self::query) that returned
+/// true, the host does not wait for work before the record; after [`Stream::wait_event`], that stream does
+/// not. A [checkpoint](Stream::checkpoint) has the same effect without an event of the program.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Event, EventFlags};
@@ -44,7 +43,7 @@ use crate::util::debug_by;
 pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
-    /// How long it takes to complete is not known: it was recorded after work that may take any time, or other
+    /// The event may take any time to complete: it was recorded after work that may take any time, or other
     /// code, another process or a graph may record it.
     held_up: AtomicBool,
     pub(super) captures: EventCapture,
@@ -76,7 +75,7 @@ impl Event {
         Ok(Self::of(RawEvent::create(context, flags)?, flags, shared))
     }
 
-    /// `is_shared`: other code may record it.
+    /// Wraps `raw`. `is_shared`: other code may record the event.
     pub(super) fn of(raw: RawEvent, flags: EventFlags, is_shared: bool) -> Self {
         Self {
             raw,
@@ -87,7 +86,7 @@ impl Event {
         }
     }
 
-    /// The flags it was created with.
+    /// The flags that the event was created with.
     pub fn flags(&self) -> EventFlags {
         self.flags
     }
@@ -97,26 +96,26 @@ impl Event {
     /// The driver's handle, valid while `self` lives; null for an event that was
     /// [given up](Error::GivenUp).
     ///
-    /// A stream that waits for an event joins the capture that the event was last recorded into. So after other
-    /// code has recorded the event into a capture, wait for it through this crate only once it has been
+    /// A stream that waits for an event joins the capture that the event was last recorded into. So after
+    /// other code has recorded the event into a capture, wait for it through this crate only once it has been
     /// recorded outside of a capture.
     pub fn as_raw(&self) -> CUevent {
         self.last.share();
         self.raw.as_raw()
     }
 
-    /// The event; an error if it was given up, or if its last record is part of a graph.
+    /// Returns the event; an error if it was given up, or if its last record went into a capture.
     pub(crate) fn outside_captures(&self, op: &'static str) -> Result<&RawEvent> {
         if self.captures.is_last() { Err(Error::NotCapturable { op }) } else { self.live() }
     }
 
-    /// The event; an error if it was given up.
+    /// Returns the event; an error if it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
         self.raw.live().map(|_| &self.raw)
     }
 
-    /// Marks the point after everything that is on the stream now: `cuEventRecord`. A later record
-    /// replaces an earlier one.
+    /// Records the point after everything that is on the stream now: `cuEventRecord`. A later record replaces
+    /// an earlier one.
     ///
     /// On a stream that is captured, the point belongs to the capture, whose streams can wait for it.
     /// Launches do not record the event: see [`Event::record_each`].
@@ -152,18 +151,18 @@ impl Event {
             return self.captures.record(recording, self.context(), record);
         }
         self.captures.leave();
-        // Set before other streams can wait for this record, and never cleared: another thread may
-        // record the event at the same time, and it is unknown whose record comes last.
+        // Set before other streams can wait for this record, and never cleared: another thread may record the
+        // event at the same time, and the order of the two records is unknown.
         if bound.timeline().is_held_up_now() {
             self.held_up.store(true, Ordering::Release);
         }
         self.last.record(bound.timeline(), || record(event))
     }
 
-    /// [`Event::record`], but on a stream that is captured, it becomes an operation of the graph, which
-    /// keeps the event: each launch records it, for code outside of the graph as if on the launch's
-    /// stream: `cuEventRecordWithFlags`. Two such events measure a part of each launch. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) the record is ordered like a host function.
+    /// Like [`Event::record`], but on a captured stream the record becomes an operation of the graph, which
+    /// keeps the event: `cuEventRecordWithFlags`. Each launch records the event; code outside of the graph
+    /// sees a record on the launch's stream. Two such events measure a part of each launch. In a graph [by
+    /// data flow](crate::Graph::capture_by_access) the record is ordered like a host function.
     ///
     /// # Errors
     /// Those of [`Event::record`]; [`Error::NotCapturable`] in a body of a
@@ -205,7 +204,7 @@ impl Event {
         // Not called if the capture refuses the operation: the event then stays as it was.
         let call = |stream| {
             self.captures.leave();
-            // The graph may be launched after anything, and host functions may come before the record.
+            // Any work may precede the graph's launch, and host functions the record in the graph.
             self.held_up.store(true, Ordering::Release);
             self.last.share();
             let flags = CU_EVENT_RECORD_EXTERNAL.0;
@@ -216,7 +215,7 @@ impl Event {
         bound.submit_noted(op, &mut [], notes, call).1
     }
 
-    /// Whether the event may take any time, as far as this crate knows.
+    /// Whether the event may take any time to complete, as far as this crate knows.
     pub(crate) fn may_come_at_any_time(&self) -> bool {
         self.held_up.load(Ordering::Acquire)
     }
@@ -241,11 +240,11 @@ impl Event {
         self.record(&self.context().current_stream()?)
     }
 
-    /// Blocks the thread until the recorded point is reached: `cuEventSynchronize`. An event that
-    /// was never recorded counts as reached.
+    /// Blocks the thread until the recorded point has been reached: `cuEventSynchronize`. An event that was
+    /// never recorded counts as reached.
     ///
     /// # Errors
-    /// [`Error::GivenUp`]; the driver's, which are also those of earlier work that has failed.
+    /// [`Error::GivenUp`]; the driver's, among them errors of earlier asynchronous work.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -289,20 +288,20 @@ impl Event {
         self.last.wait(|| event.query(), |point| self.note_reached(point))
     }
 
-    /// Notes that the stream has come to where the event was recorded.
+    /// Notes that the stream has completed everything before the recorded point.
     fn note_reached(&self, point: RecordedPoint) {
         if let Some(stream) = self.last.stream_of(point) {
             stream.complete(point.seq);
         }
     }
 
-    /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a
-    /// microsecond. A negative time, if the events are given in the wrong order, is zero.
+    /// Returns the time from `earlier`'s point to this event's: `cuEventElapsedTime`, in steps of about half
+    /// a microsecond. A negative time, if the events are given in the wrong order, is zero.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event that was never recorded, or that was created with
-    /// [`EventFlags::DISABLE_TIMING`], and for events of two devices; the driver's `INVALID_HANDLE` for
-    /// events of two contexts of a device, and `NOT_READY` before both points are reached
+    /// [`EventFlags::DISABLE_TIMING`], and for events of different devices; the driver's `INVALID_HANDLE` for
+    /// events of different contexts of a device, and `NOT_READY` until both points have been reached
     /// ([`Error::is_not_ready`]).
     ///
     /// ```no_run
@@ -335,7 +334,7 @@ impl Event {
         let time = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()));
         let milliseconds = time.map_err(|error| {
             let code = cuda_sys::CUDA_ERROR_INVALID_HANDLE;
-            // The driver gives the same answer for one event alone, if that was never recorded.
+            // The driver also returns this error for a single event that was never recorded.
             let unrecorded =
                 |event: &RawEvent| elapsed(&mut 0.0, event.as_raw(), event.as_raw()) == code;
             if error.code() != Some(code) {
@@ -371,7 +370,7 @@ impl Event {
     }
 }
 
-/// What a graph records, or waits for.
+/// A graph keeps the events that it records or waits for.
 impl KeptAlive for Event {}
 
 /// # Events
@@ -389,7 +388,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Calls the newest version of the function that the driver has.
+/// Calls the newest version of `cuEventElapsedTime` that the driver has.
 fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
     // SAFETY: the caller holds both events, which live as long as it does; the call writes one
     // float, to an exclusive borrow.

@@ -1,4 +1,4 @@
-//! Records of an event into captures by this crate.
+//! Records of events into captures by this crate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,16 +9,16 @@ use crate::timeline::recording::{Order, Recording};
 use crate::timeline::{Bound, RawEvent};
 use crate::util::lock;
 
-/// What an event was last recorded into, if that was a capture.
+/// The record of an event into a capture, if the event's last record was one.
 ///
-/// A stream that waits for an event of the driver joins the capture that the event was last recorded
-/// into. So a capture records an event of its own in place of the caller's: that one never makes a
+/// A stream that waits for an event of the driver joins the capture that the event was last recorded into. So
+/// a capture records an event of its own in place of the caller's. The caller's event therefore never makes a
 /// stream join a capture, whatever other threads do at the same time.
 #[derive(Default)]
 pub(super) struct EventCapture {
-    /// Whether the last record was into a capture. For errors alone, so it needs no order.
+    /// Whether the last record was into a capture. Only decides about errors, so it needs no ordering.
     is_last: AtomicBool,
-    /// In a box, so that an event is small enough to be returned without a call of `memcpy`.
+    /// Boxed, so that an event is small enough to be returned without a call of `memcpy`.
     record: Mutex<Option<Box<CapturedRecord>>>,
 }
 
@@ -34,7 +34,7 @@ impl EventCapture {
         self.is_last.load(Relaxed)
     }
 
-    /// To be called before the event is recorded outside of captures.
+    /// Called before the event is recorded outside of captures.
     #[inline]
     pub(super) fn leave(&self) {
         if self.is_last() {
@@ -42,7 +42,7 @@ impl EventCapture {
         }
     }
 
-    /// Records an event of `context` in place of the caller's on a stream of the capture.
+    /// Records an event of `context`, in place of the caller's, on a stream of the capture.
     pub(super) fn record(
         &self,
         recording: &Recording,
@@ -62,13 +62,13 @@ impl EventCapture {
         })
     }
 
-    /// Makes a stream of the capture wait for the event's last record, which must be into that capture.
+    /// Makes a stream of the capture wait for the event's last record, which must be in that capture.
     pub(super) fn wait(&self, recording: &Recording, bound: &Bound<'_>) -> Result<()> {
         let op = "cuStreamWaitEvent";
         recording.during(op, |order| match &*lock(&self.record) {
             Some(last) if self.is_last() && last.capture == recording.id() => match order {
                 Order::Chain | Order::Streams => bound.wait_for_event(&last.event, false),
-                // Operations come after what they conflict with, and after nothing else.
+                // By data flow, operations are ordered only after what they conflict with.
                 Order::Access => Ok(()),
             },
             _ => Err(Error::NotCapturable { op }),

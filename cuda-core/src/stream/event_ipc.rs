@@ -24,11 +24,10 @@ sent_bytes! {
 
 /// # Sharing with other processes
 impl Event {
-    /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
-    /// with limits on Windows.
+    /// Returns a handle by which another process can open the event: `cuIpcGetEventHandle`. Works on Linux,
+    /// and with limits on Windows.
     ///
-    /// Both processes may then record it, query it and wait for it, as long as this process does
-    /// not destroy it.
+    /// Both processes may then record, query and wait for the event until this process destroys it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
@@ -50,7 +49,7 @@ impl Event {
         let event = self.live()?;
         let why = "the event was created without INTERPROCESS";
         Error::unless(self.flags().contains(EventFlags::INTERPROCESS), op, why)?;
-        // Older drivers depend on the current context.
+        // In older drivers the call depends on the current context.
         let handle = self.context().ask(op, [0; 64], |handle| {
             // SAFETY: the call writes a handle of this size, which is an array of bytes, to an
             // exclusive borrow; the caller holds the event.
@@ -59,16 +58,16 @@ impl Event {
         Ok(IpcEventHandle(handle))
     }
 
-    /// Opens an event of another process: `cuIpcOpenEventHandle`. It behaves like one created here
-    /// with [`EventFlags::DISABLE_TIMING`]; dropping it closes it.
+    /// Opens an event of another process: `cuIpcOpenEventHandle`. The event behaves like one that was created
+    /// here with [`EventFlags::DISABLE_TIMING`]; dropping it closes it.
     ///
     /// # Errors
-    /// The driver's: `INVALID_HANDLE`, or `MAP_FAILED`, for bytes that are no handle, or that of an
-    /// event of another device than `context`'s; `NOT_SUPPORTED`.
+    /// The driver's: `INVALID_HANDLE`, or `MAP_FAILED`, for bytes that are no handle, or for an event of
+    /// another device than `context`'s; `NOT_SUPPORTED`.
     ///
     /// # Safety
-    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another
-    /// process, which does not destroy its event while this one is used.
+    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another process. That
+    /// process does not destroy its event while this one is used.
     ///
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
@@ -85,8 +84,8 @@ impl Event {
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
         let handle = CUipcEventHandle { reserved: handle.0.map(|byte| byte as _) };
         let raw = context.call("cuIpcOpenEventHandle", ptr::null_mut(), |raw| {
-            // SAFETY: the call writes one handle, to an exclusive borrow; what it opens is a handle,
-            // by the caller's promise; a live context is current.
+            // SAFETY: the call writes one handle, to an exclusive borrow; the caller promises that `handle`
+            // names a live event; a live context is current.
             unsafe { cu::cuIpcOpenEventHandle(raw, handle) }
         })?;
         // SAFETY: just opened, so no other code has it.

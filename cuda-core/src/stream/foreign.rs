@@ -1,4 +1,4 @@
-//! Streams and events that other code created; events that other code is to destroy.
+//! Streams and events that other code created, and events handed over to other code.
 
 use std::any::Any;
 use std::ptr;
@@ -18,34 +18,33 @@ use crate::timeline::{
 
 /// # Streams of other code
 impl Stream {
-    /// Creates a handle for a stream that other code created; `owner` keeps the stream alive. This
-    /// crate never destroys the stream.
+    /// Creates a handle for a stream that other code created; `owner` keeps the stream alive. This crate
+    /// never destroys it.
     ///
-    /// All wrappers of one stream are the same stream, with one timeline and one [id](Stream::id).
-    /// The first one's `owner` is kept until the last wrapper, and the last buffer allocated on the
-    /// stream, is gone; the `owner` of a later wrapper, or of a stream that this crate created, is
-    /// dropped. Null and `CU_STREAM_LEGACY` (1) are the context's
-    /// [default stream](Context::default_stream).
+    /// All wrappers of one stream are equal, with one timeline and one [id](Stream::id). The first one's
+    /// `owner` is kept until the last wrapper, and the last buffer allocated on the stream, is gone; the
+    /// `owner` of a later wrapper, or of a stream that this crate created, is dropped. Null and
+    /// `CU_STREAM_LEGACY` (1) are the context's [default stream](Context::default_stream).
     ///
-    /// Keep the handle, in a map by `raw` if need be: each call asks the driver about the stream, and dropping
-    /// the last wrapper of one with work records an event.
+    /// Keep the wrapper, in a map by `raw` if need be: each call of `from_raw` asks the driver about the
+    /// stream, and dropping the last wrapper of a stream with work records an event.
     ///
     /// Buffers do not know of work that other code enqueues on the stream: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for `CU_STREAM_PER_THREAD` (2) and for a stream of another context, by
-    /// `cuStreamGetCtx`; [`Error::Capturing`] for one that is being captured, by
-    /// `cuStreamIsCapturing`; the driver's.
+    /// [`Error::Invalid`] for `CU_STREAM_PER_THREAD` (2) and for a stream of another context
+    /// (`cuStreamGetCtx`); [`Error::Capturing`] for a stream that is being captured (`cuStreamIsCapturing`);
+    /// the driver's.
     ///
     /// # Safety
     /// `raw` is a stream, and stays one until `owner` is dropped.
     ///
-    /// It may be captured by raw calls: while it is, operations of this crate that would enqueue on
-    /// it, or would have to wait for earlier work on it, are refused with [`Error::Capturing`], and
-    /// the capture is not disturbed. But no capture begins or ends on it while another thread is
-    /// inside an operation of this crate on this same stream: what was enqueued into the capture by
-    /// accident would count as done when the stream goes on.
+    /// Raw calls may capture the stream. During the capture, operations of this crate that would enqueue on
+    /// it, or would have to wait for earlier work on it, are refused with [`Error::Capturing`], and the
+    /// capture is not disturbed. But no capture begins or ends on the stream while another thread is inside
+    /// an operation of this crate on it: work enqueued into the capture by accident would count as done once
+    /// the stream continues.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -100,7 +99,7 @@ impl Event {
     /// Wraps an event that other code created with `flags`; `owner` keeps the event alive. This
     /// crate never destroys the event. No driver call.
     ///
-    /// The owner is dropped with the event.
+    /// The owner is dropped together with the [`Event`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for null. The owner is then dropped.
@@ -144,11 +143,11 @@ impl Event {
     /// Hands the event over to other code, which destroys it with `cuEventDestroy`. Its last record
     /// stays. No driver call.
     ///
-    /// The event ends with its context: keep a [created](Context::new) context alive.
+    /// The event does not outlive its context: keep a [created](Context::new) context alive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an event that [has an owner](Event::from_raw): its handle is
-    /// [`Event::as_raw`]; [`Error::GivenUp`]. The event is unchanged.
+    /// [`Error::Invalid`] for an event that [has an owner](Event::from_raw) (use [`Event::as_raw`]);
+    /// [`Error::GivenUp`]. The event is unchanged.
     ///
     /// ```no_run
     /// # fn take_over(_raw: cuda_core::sys::CUevent) {}

@@ -1,4 +1,4 @@
-//! What a wait for an event shows: how far the stream is that it was recorded on.
+//! The last record of an event: a wait for the event proves how far the recorded stream has come.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -7,17 +7,19 @@ use crate::error::Result;
 use crate::timeline::Timeline;
 use crate::util::lock;
 
-/// The point of a stream at which an event was last recorded, as far as this crate knows. After a wait for the event,
-/// no event of the crate's own has to show that the stream has come so far.
+/// The point of a stream at which an event was last recorded, as far as this crate knows. After a wait for
+/// the event, the crate needs no event of its own to know that the stream has come so far.
 ///
-/// Nothing is locked during calls of the driver, which may wait for the device, nor on the way of a record or a wait of
-/// the same streams as before.
+/// No lock is held during driver calls, which may wait for the device. Records and waits on the same streams
+/// as before take no lock.
 #[derive(Default)]
 pub(super) struct LastRecord {
-    /// How many records have begun, in units of [`BEGUN`], and how many of them have not ended, to which [`SHARED`] is
-    /// added. What follows is written only by a record that no other one overlaps, before it ends.
+    /// The number of records begun, in units of [`BEGUN`], plus the number of records in progress, plus
+    /// [`SHARED`] if it was added. The fields below are written only by a record that no other one overlaps,
+    /// before it ends.
     records: AtomicU64,
-    /// The record, by its number, whose point is known. The point is that of the last record if no other has begun.
+    /// The number of the record whose point is known. That is the last record's point if no other record has
+    /// begun.
     known: AtomicU64,
     seq: AtomicU64,
     stream_id: AtomicU64,
@@ -26,11 +28,11 @@ pub(super) struct LastRecord {
 
 const BEGUN: u64 = 1 << 16;
 
-/// Other code may record the event, too, which counts as a record that never ends. Fewer threads than this record
-/// an event at a time.
+/// Added if other code may record the event, which counts as a record that never ends. Fewer threads than
+/// this record one event at a time.
 const SHARED: u64 = BEGUN / 2;
 
-/// The point of a record: that many operations of the stream with this id.
+/// The point of a record: after `seq` operations of the stream with this id.
 #[derive(Clone, Copy)]
 pub(super) struct RecordedPoint {
     records: u64,
@@ -44,7 +46,7 @@ impl LastRecord {
         Self { records: records.into(), ..Self::default() }
     }
 
-    /// To be called before other code, or a graph, can record the event.
+    /// Called before other code, or a graph, can record the event.
     pub(super) fn share(&self) {
         self.records.fetch_or(SHARED, Ordering::AcqRel);
     }
@@ -60,9 +62,9 @@ impl LastRecord {
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = stream.issued();
         let recorded = record();
-        // Of records that overlap, the last call is not known. A record may have gone into a capture of other code
-        // that has the stream's handle.
-        // A thread that reads what is stored here reads also that the record has begun.
+        // If records overlap, it is unknown which call came last. If the stream is exposed, the record may
+        // have gone into a capture of other code.
+        // A thread that reads the values stored here also sees that the record has begun.
         if recorded.is_ok() && before % BEGUN == 0 && !stream.is_exposed() {
             if self.stream_id.load(Ordering::Relaxed) != stream.id() {
                 *lock(&self.stream) = Arc::downgrade(stream);
@@ -75,8 +77,8 @@ impl LastRecord {
         recorded
     }
 
-    /// Makes a call that waits for the event. If that returns true, `note` is called with the point that the wait was
-    /// for, where it is known.
+    /// Makes a call that waits for the event. If it returns true, calls `note` with the point that was waited
+    /// for, if that is known.
     #[inline]
     pub(super) fn wait(
         &self,
@@ -94,20 +96,20 @@ impl LastRecord {
     #[inline]
     fn known(&self) -> Option<RecordedPoint> {
         let records = self.records.load(Ordering::Acquire);
-        // Ordered before the question whether it is still the last record.
+        // Acquire loads: ordered before the later check that this is still the last record.
         let [known, seq, stream_id] =
             [&self.known, &self.seq, &self.stream_id].map(|it| it.load(Ordering::Acquire));
         let is_known = records % BEGUN == 0 && records / BEGUN == known && seq > 0;
         is_known.then_some(RecordedPoint { records, stream_id, seq })
     }
 
-    /// Whether no record has begun since, and other code cannot have made one.
+    /// Whether no record has begun since `point` was read, and other code cannot have made one.
     #[inline]
     fn is_last(&self, point: RecordedPoint) -> bool {
         self.records.load(Ordering::Acquire) == point.records
     }
 
-    /// The stream of the point, if it exists, and the record is still the last one.
+    /// Returns the point's stream, if it exists and the record is still the last one.
     pub(super) fn stream_of(&self, point: RecordedPoint) -> Option<Arc<Timeline>> {
         // The last reference to a timeline is not dropped under the lock.
         let stream = lock(&self.stream).upgrade();

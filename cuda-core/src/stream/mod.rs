@@ -12,7 +12,7 @@ use crate::error::{Rejected, Result, asked};
 use crate::timeline::{Flavor, ImplicitOrder, StreamCore};
 use crate::util::debug_by;
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separate groups keep rustfmt from reordering them: rustdoc shows their `impl`s in this order.
 mod builder;
 
 mod order;
@@ -97,9 +97,9 @@ mod sealed {
 /// it last, and the crate makes a stream wait where it must. No method blocks the calling thread
 /// unless its documentation says so.
 ///
-/// Handles are references: clones, and all handles of a default stream, are the same stream and
-/// equal. The stream is destroyed when its last handle is gone and the last buffer that was
-/// allocated on it; its work still completes.
+/// Handles are references: clones are equal and name the same stream, as do all handles of a default stream.
+/// The stream is destroyed when its last handle and the last buffer allocated on it are gone; its work still
+/// completes.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -117,12 +117,12 @@ pub struct Stream<K: StreamKind = AnyThread> {
     _kind: PhantomData<K::Marker>,
 }
 
-/// The calling thread's per-thread default stream in one context. On each thread it is another stream,
-/// so the handle stays on its thread, and **allocates no memory**: a buffer is freed in the order of its
-/// own stream, and another thread may drop it. [`Stream::alloc`] and its variants,
-/// [`Stream::upload_new`], [`Stream::copy_new`] and [`Stream::enter`] are therefore methods of a
-/// [`Stream`] alone. Allocate on any other stream of the context, such as one that all threads share;
-/// copies, fills and launches on this one are ordered with that stream's work by the buffer:
+/// The calling thread's per-thread default stream in one context. Each thread has another such stream, so the
+/// handle stays on its thread. The stream **allocates no memory**: a buffer is freed in the order of the
+/// stream that allocated it, but another thread may drop it. [`Stream::alloc`] and its variants,
+/// [`Stream::upload_new`], [`Stream::copy_new`] and [`Stream::enter`] therefore exist only on
+/// [`Stream<AnyThread>`](Stream). Allocate on any other stream of the context, such as one that all threads
+/// share; copies, fills and launches on this one are ordered with that stream's work by the buffer:
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -133,7 +133,7 @@ pub struct Stream<K: StreamKind = AnyThread> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
-/// What does not compile:
+/// These do not compile:
 ///
 /// ```compile_fail,E0599
 /// # fn main() -> cuda_core::Result<()> {
@@ -179,21 +179,19 @@ impl<K: StreamKind> Stream<K> {
         self.core.device()
     }
 
-    /// The driver's handle, valid while `self` lives. Null for one that was
-    /// [given up](crate::Error::GivenUp).
+    /// The driver's handle, valid while `self` lives. Null for a stream that was [given
+    /// up](crate::Error::GivenUp).
     ///
-    /// Buffers do not know of work that is enqueued through the handle: see
-    /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream: while it
-    /// does, operations of this crate on the stream are refused
-    /// ([`Error::Capturing`](crate::Error::Capturing)), and so are those that would have to wait
-    /// for earlier work on the stream; the capture is not disturbed. From the first call of this
-    /// method on, each operation on the stream asks the driver whether it is being captured (28 ns
-    /// on an H200).
+    /// Buffers do not know of work that other code enqueues through the handle: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream. During the capture,
+    /// operations of this crate on the stream are refused ([`Error::Capturing`](crate::Error::Capturing)),
+    /// and so are those that would have to wait for earlier work on the stream; the capture is not disturbed.
+    /// After the first call of this method, each operation on the stream asks the driver whether it is being
+    /// captured (28 ns on an H200).
     ///
-    /// Such a capture must not begin or end while another thread is inside an operation of this
-    /// crate on this same stream: what was enqueued into the capture by accident would count as
-    /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
-    /// wait for.
+    /// Such a capture must not begin or end while another thread is inside an operation of this crate on the
+    /// same stream: work enqueued into the capture by accident would count as done once the stream continues.
+    /// Operations on other streams may run meanwhile, whatever they wait for.
     ///
     /// ```no_run
     /// # fn library_call(_stream: cuda_core::sys::CUstream) {}
@@ -206,14 +204,14 @@ impl<K: StreamKind> Stream<K> {
         self.core.raw()
     }
 
-    /// An id of this stream that no other stream of the process ever has, unlike its handle. This
-    /// crate assigns the id; the driver's is [`Stream::driver_id`].
+    /// The stream's id, which is never reused within the process, unlike its handle. This crate assigns the
+    /// id; the driver's is [`Stream::driver_id`].
     pub fn id(&self) -> u64 {
         self.core.timeline().id()
     }
 
-    /// Whether the stream ignores the legacy default stream. No driver call: for a stream that
-    /// other code created, `cuStreamGetFlags` was called by [`Stream::from_raw`].
+    /// Whether the stream ignores the legacy default stream. No driver call: for a stream that other code
+    /// created, [`Stream::from_raw`] has called `cuStreamGetFlags`.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp).
@@ -246,8 +244,8 @@ impl<K: StreamKind> Stream<K> {
         }
     }
 
-    /// The driver's own id of the stream, which tools show and other libraries know, and which is
-    /// never reused either: `cuStreamGetId`, from CUDA 12.0 on.
+    /// The driver's own id of the stream, which tools and other libraries use, and which is never reused
+    /// either: `cuStreamGetId`, from CUDA 12.0 on.
     ///
     /// # Errors
     /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) if it is older than CUDA 12.0.
@@ -269,17 +267,17 @@ impl<K: StreamKind> Stream<K> {
 
 /// # Closing
 impl Stream {
-    /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping it reports
-    /// a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead. Pending work
-    /// completes in any case.
+    /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping the stream reports a
+    /// failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead. Pending work completes in
+    /// either case.
     ///
-    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does a
-    /// stream that other code created: this crate never destroys it.
+    /// A stream that has other handles, or buffers allocated on it, stays alive with them. This crate never
+    /// destroys a stream that other code created.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing), with the stream unchanged, if other code
-    /// captures the stream while memory waits for its work. The driver's, with a stream that is
-    /// [given up](crate::Error::GivenUp), and has another [`id`](Self::id).
+    /// [`Error::Capturing`](crate::Error::Capturing), with the stream unchanged, if other code captures the
+    /// stream while memory waits for its work. The driver's, returned with a stream that is [given
+    /// up](crate::Error::GivenUp) and has another [`id`](Self::id).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -291,8 +289,8 @@ impl Stream {
     pub fn close(self) -> Result<(), Rejected<Self>> {
         let ((), this) = Rejected::unless(self.core.ensure(), self)?;
         let core = this.core.clone();
-        // Dropped first: what the stream cache keeps for its handles would otherwise keep the
-        // stream alive.
+        // Dropped first: the cached blocks that the stream keeps for its handles would otherwise keep it
+        // alive.
         drop(this);
         match Arc::try_unwrap(core) {
             Ok(core) => core.close().map_err(|rejected| rejected.map(Self::new)),
@@ -303,9 +301,9 @@ impl Stream {
 
 /// # For other libraries and tools
 impl<K: StreamKind> Stream<K> {
-    /// What `__cuda_stream__` returns: the protocol's version, 0, and the driver's handle, as
-    /// [`Stream::as_raw`] returns it; 1 for the legacy default stream and 2 for a per-thread one. No
-    /// driver call.
+    /// Returns the result of `__cuda_stream__`: the protocol's version, 0, and the driver's handle, as
+    /// [`Stream::as_raw`] returns it (1 for the legacy default stream, 2 for a per-thread one). No driver
+    /// call.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -317,8 +315,8 @@ impl<K: StreamKind> Stream<K> {
         (0, self.as_raw().addr())
     }
 
-    /// Names the stream for profilers, which show it in place of a number: `nvtxNameCuStreamA`. Without a
-    /// profiler one atomic load; see [`nvtx`](crate::nvtx).
+    /// Names the stream for profilers, which show it in place of a number: `nvtxNameCuStreamA`. Costs one
+    /// atomic load without a profiler; see [`nvtx`](crate::nvtx).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -329,7 +327,7 @@ impl<K: StreamKind> Stream<K> {
     pub fn set_name(&self, name: &str) {
         let timeline = self.core.timeline();
         if timeline.recording().is_some() {
-            // No later capture gets a stream of that name.
+            // Exposed, so that the named stream is not kept for later captures.
             timeline.expose();
         }
         crate::process::nvtx::name_stream(self.core.raw(), name);

@@ -1,4 +1,4 @@
-//! Waiting for a stream, and streams that wait for each other.
+//! Waits of the host for a stream, and of streams for each other.
 
 use std::sync::Arc;
 
@@ -33,10 +33,9 @@ impl<K: StreamKind> Stream<K> {
         self.core.synchronize()
     }
 
-    /// Whether the stream is being captured: by [`Graph::capture`](crate::Graph::capture) or a similar
-    /// function, found without a driver call; or by other code that has the stream's handle, found by
-    /// `cuStreamIsCapturing`. For the legacy default stream, also whether other code captures a blocking
-    /// stream of its context.
+    /// Whether the stream is being captured by [`Graph::capture`](crate::Graph::capture) or a similar
+    /// function (no driver call), or by other code that has the stream's handle (`cuStreamIsCapturing`). The
+    /// legacy default stream counts as captured while other code captures a blocking stream of its context.
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's.
@@ -89,17 +88,17 @@ impl<K: StreamKind> Stream<K> {
         Ok(done)
     }
 
-    /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
-    /// event never recorded makes nothing wait; events of other devices are fine.
+    /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. The call has no
+    /// effect if the event was never recorded. The event may belong to another device.
     ///
     /// If the event was recorded after a host function or a wait for a value, any time may pass before it
-    /// completes. Then this makes a [checkpoint](Stream::checkpoint) first, so that what needs only earlier work of
-    /// this stream does not wait for the event. The same holds for events that other processes, or
+    /// completes. Then this method makes a [checkpoint](Stream::checkpoint) first, so that waits for earlier
+    /// work of this stream do not include the event. The same holds for events that other processes, or
     /// [graphs](Event::record_each), may record.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] if this stream is captured and the event was recorded outside, or the other way round;
-    /// the driver's.
+    /// [`Error::NotCapturable`] if this stream is captured and the event was recorded outside of the capture,
+    /// or the other way round; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -132,10 +131,10 @@ impl<K: StreamKind> Stream<K> {
         event.last.wait(wait, note).map(drop)
     }
 
-    /// [`Stream::wait_event`], but on a stream that is captured, it becomes an operation of the graph,
-    /// which keeps the event: each launch waits for the event's last record before the launch, outside of
-    /// captures. In a graph [by data flow](crate::Graph::capture_by_access) the wait is ordered like a
-    /// host function. `cuStreamWaitEvent`.
+    /// Like [`Stream::wait_event`] (`cuStreamWaitEvent`), but on a captured stream the wait becomes an
+    /// operation of the graph, which keeps the event. Each launch waits for the event's last record that was
+    /// made outside of captures and before the launch. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) the wait is ordered like a host function.
     ///
     /// # Errors
     /// Those of [`Stream::wait_event`]; [`Error::NotCapturable`] in a body of a
@@ -180,17 +179,17 @@ impl<K: StreamKind> Stream<K> {
         bound.submit_noted(op, &mut [], notes, call).1
     }
 
-    /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
-    /// if this stream already waits for that work.
+    /// Makes work enqueued on this stream from now on wait for everything that is on `other` now. No driver
+    /// call if this stream already waits for that work.
     ///
-    /// For default streams and [streams of other code](Stream::from_raw) there are always driver
-    /// calls: the wait includes work that other code enqueued there. Work that other code enqueues
-    /// through the handle of a stream of this crate is not known: wait for an [`Event`] that is
+    /// If `other` is a default stream or a [stream of other code](Stream::from_raw), this always makes driver
+    /// calls: the wait includes work that other code enqueued there. This crate does not know of work that
+    /// other code enqueues through the handle of a stream of this crate: wait for an [`Event`] that is
     /// recorded after that work.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] if one of the streams is captured and the other is not, or in another capture; the
-    /// driver's.
+    /// [`Error::NotCapturable`] if one of the streams is captured and the other is not, or is in another
+    /// capture; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -214,10 +213,10 @@ impl<K: StreamKind> Stream<K> {
                 other.core.ensure()?;
                 timeline.issued()
             }
-            // A point of its own, after work that this crate has not counted.
+            // Counts a point of its own, after work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => {
                 let other = other.core.bind(op)?;
-                // As for work: the event that is recorded there comes after what holds the legacy stream up.
+                // As before work: the event recorded on `other` comes after what holds up the legacy stream.
                 other.prepare()?;
                 other.count()
             }
@@ -225,7 +224,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind_work(op)?;
         let wait = || bound.wait_for(&timeline.at(seq));
         match bound.timeline().recording() {
-            // By data flow, operations come after what they conflict with, and after nothing else.
+            // By data flow, operations are ordered only after what they conflict with.
             Some(recording) => recording.during(op, |order| match order {
                 Order::Chain | Order::Streams => wait(),
                 Order::Access => Ok(()),
@@ -234,12 +233,12 @@ impl<K: StreamKind> Stream<K> {
         }
     }
 
-    /// Records an event now: other streams can then wait for the work enqueued so far, and not for
+    /// Records an event now, so that other streams can wait for the work enqueued so far without waiting for
     /// later work. No driver call if such an event exists.
     ///
-    /// Without a checkpoint, a stream or the host, where it has to wait, does so for everything enqueued up to that
-    /// moment, which may be too much for pipelines that overlap copies and kernels. Host functions
-    /// make a checkpoint themselves, and an [event](Event) that is waited for stands for one.
+    /// Without a checkpoint, another stream or the host that has to wait for this stream waits for everything
+    /// enqueued by then. That may be too much for pipelines that overlap copies and kernels. Host functions
+    /// make a checkpoint themselves, and an [event](Event) that the program waits for serves as one.
     ///
     /// # Errors
     /// The driver's.

@@ -35,7 +35,7 @@ impl StreamPool {
         &self.streams[turn % self.streams.len()]
     }
 
-    /// All of them.
+    /// All streams of the pool.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }

@@ -1,51 +1,45 @@
-//! Captures of streams by other code: this crate neither takes part in them nor ends them.
+//! Captures of streams by other code: this crate neither joins nor ends them.
 //!
 //! # Streams
-//! Work that is enqueued on a stream that is being captured does not run: it becomes part of a
-//! graph. An event that is recorded there never happens, a stream that waits for such an event
-//! takes part in the capture from then on, and querying or waiting for the stream, or for the
-//! event, ends the capture with an error. So before this crate does anything on a stream that other
-//! code can capture, it asks the driver whether the stream is being captured, and returns
-//! [`Error::Capturing`] if it is: [`refuse_captured`]. Asking disturbs no
-//! capture.
+//! Work that is enqueued on a stream that is being captured does not run: it becomes part of a graph. An
+//! event that is recorded there never completes. A stream that waits for such an event joins the capture.
+//! Querying or waiting for the stream, or for the event, ends the capture with an error. So before this crate
+//! does anything on a stream that other code can capture, it asks the driver whether the stream is being
+//! captured, and returns [`Error::Capturing`] if it is: [`refuse_captured`]. Asking disturbs no capture.
 //!
 //! A stream is [exposed](Timeline::is_exposed) if it may be captured: other code has its handle, or this
-//! crate captures it. For a stream that this crate created, and whose handle it has not given out, the
-//! driver is not asked. This crate's own graphs can rely on that, too: a private stream that they capture
+//! crate captures it. For a stream that this crate created, and whose handle it has not given out, it does
+//! not ask the driver. This crate's own captures also rely on that: the private stream that they capture
 //! joins no other capture, and no other code enqueues on it.
 //!
-//! A late record, by which one stream is ordered after another, asks both before and after:
-//! another thread may begin the capture in between. An event that was recorded into it is not
-//! listed as recorded, so nothing waits for it.
+//! A late record, by which one stream is ordered after another, asks both before and after the record:
+//! another thread may begin a capture in between. An event that was recorded into that capture is not listed
+//! as recorded, so nothing waits for it.
 //!
-//! Memory that such a stream used last is neither freed nor reused meanwhile. A caching pool treats
-//! it as busy; a release that needs the driver [is kept](crate::process::held) and tried
-//! again with later drops.
+//! Memory that a captured stream used last is neither freed nor reused during the capture. A caching pool
+//! treats the memory as busy; a release that needs the driver [is kept](crate::process::held) and tried again
+//! with later drops.
 //!
 //! # Threads
-//! CUDA calls some functions *potentially unsafe*: called on a thread that captures, or on any
-//! thread while another captures in global mode, the default, they fail and end that capture,
-//! though they have nothing to do with it; unless the thread's mode is relaxed
-//! (`cuThreadExchangeStreamCaptureMode`). What this crate waits for and allocates does not concern
-//! other code's capture. So the rule is:
+//! CUDA calls some functions *potentially unsafe*. On a thread that captures, or on any thread while another
+//! one captures in global mode, the default, they fail and end that capture, although they do not concern it,
+//! unless the calling thread's mode is relaxed (`cuThreadExchangeStreamCaptureMode`). The waits and
+//! allocations of this crate do not concern other code's captures. So the rules are:
 //!
-//! * Every call that **waits or asks** whether work is done, **allocates or frees**, **maps,
-//!   imports or registers** and the reverse, **loads or unloads**, creates or destroys **arrays,
-//!   textures and surfaces**, reads or sets what a **pool** does, or sets a context's **limits**,
-//!   is made under [`RelaxedCaptureMode`], also by explicit methods. (An H200 with driver 580 ended
-//!   captures at synchronising and querying streams and events, memory of every kind, pools and
-//!   their attributes, registering, arrays, textures, unloading modules and libraries,
-//!   `cuCtxSetLimit`, `cuCtxSetCacheConfig`.)
-//! * A call that **enqueues** on a stream, **creates or destroys** streams, events and contexts,
-//!   **records**, makes a context current or reads other attributes, is not potentially unsafe, and
-//!   is made without. (The same H200 let all of these pass beside captures of every mode.)
-//! * `cuStreamGetFlags` and `cuStreamGetId` of a stream that is being captured end its capture,
-//!   whatever the mode, so this crate asks first; `cuStreamGetPriority` and `cuStreamGetCtx` do
-//!   not.
-//! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is
-//!   called when none of the streams that this crate knows of is being captured, and under
-//!   [`RelaxedCaptureMode`].
-//! * Threads of this crate that call the driver are relaxed [for as long as they
+//! * This crate makes these calls under [`RelaxedCaptureMode`], also in explicit methods: calls that **wait
+//!   or ask** whether work is done, **allocate or free**, **map, import or register** and the reverse, **load
+//!   or unload**, create or destroy **arrays, textures and surfaces**, read or set a **pool**'s attributes,
+//!   or set a context's **limits**. (An H200 with driver 580 ended captures at synchronising and querying
+//!   streams and events, memory of every kind, pools and their attributes, registering, arrays, textures,
+//!   unloading modules and libraries, `cuCtxSetLimit`, `cuCtxSetCacheConfig`.)
+//! * Calls that **enqueue** on a stream, **create or destroy** streams, events and contexts, **record**, make
+//!   a context current or read other attributes are not potentially unsafe, and are made without it. (The
+//!   same H200 let all of these pass beside captures of every mode.)
+//! * `cuStreamGetFlags` and `cuStreamGetId` end the capture of the stream that they are called for, whatever
+//!   the mode, so this crate asks first; `cuStreamGetPriority` and `cuStreamGetCtx` do not.
+//! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. This crate calls it
+//!   under [`RelaxedCaptureMode`], and only when none of the streams that it knows of is being captured.
+//! * Threads of this crate that call the driver are relaxed [while they
 //!   live](crate::process::capture_mode::RelaxedCaptureMode::for_life).
 //!
 //! [`RelaxedCaptureMode`]: crate::process::capture_mode::RelaxedCaptureMode
@@ -63,9 +57,8 @@ use crate::util::lock;
 /// Refuses `op` on a stream that other code is capturing: `cuStreamIsCapturing`, which disturbs no
 /// capture. A default stream needs its context current.
 ///
-/// The legacy stream cannot be captured, but any call on it ends the capture of a blocking stream
-/// of its context, since CUDA orders the two. While there is such a capture, the legacy stream
-/// counts as captured.
+/// The legacy stream cannot be captured, but any call on it ends the capture of a blocking stream of its
+/// context, since CUDA orders the two. During such a capture the legacy stream counts as captured.
 #[cold]
 pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()> {
     // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the call
@@ -76,7 +69,7 @@ pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()>
     match status {
         Err(error) if error.code() != Some(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Err(error),
         Ok(CU_STREAM_CAPTURE_STATUS_NONE) => Ok(()),
-        // An invalidated capture goes on until it is ended.
+        // An invalidated capture continues until it is ended.
         _ => Err(Error::Capturing { op }),
     }
 }
@@ -84,8 +77,8 @@ pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()>
 impl Timeline {
     /// Notes that the stream's handle is about to leave this crate.
     ///
-    /// A thread whose own record went into a capture sees this flag: the driver made the record
-    /// after the begin of the capture, for which other code needed the handle.
+    /// A thread whose own record went into a capture sees this flag: the record came after the capture's
+    /// begin, and to begin it other code needed the handle.
     #[inline]
     pub(crate) fn expose(&self) {
         if !self.is_known_elsewhere() {
@@ -106,9 +99,8 @@ impl Timeline {
         self.exposed.load(Ordering::Acquire)
     }
 
-    /// Refuses `op` on the stream, whose handle is `raw`, while other code captures it. One driver
-    /// call, or none if other code cannot capture it. A default stream must have its context
-    /// current.
+    /// Refuses `op` on this stream while other code captures it. `raw` is the stream's handle. One driver
+    /// call, or none if other code cannot capture the stream. A default stream must have its context current.
     #[inline(always)]
     pub(crate) fn refuse_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.recording() {
@@ -117,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// [`Timeline::refuse_captured`] for `op` that this crate's own captures can record.
+    /// [`Timeline::refuse_captured`] for an `op` that this crate's own captures can record.
     #[inline(always)]
     pub(crate) fn refuse_foreign_capture(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.is_known_elsewhere() && self.flavor() != Flavor::Captured {
@@ -126,9 +118,9 @@ impl Timeline {
         }
     }
 
-    /// Passes on the `error` of querying or waiting for an event of this stream. If the event was
-    /// recorded into a capture that ended before this crate noticed, it covers nothing: it is
-    /// removed from the list, so that the next wait records another.
+    /// Passes on the `error` of querying or waiting for an event of this stream. An event that was recorded
+    /// into a capture which ended before this crate noticed covers nothing: this removes it from the list, so
+    /// that the next wait records another.
     pub(crate) fn forget_captured(&self, event: &Arc<RawEvent>, error: Error) -> Error {
         let captured = matches!(
             error.code(),

@@ -1,4 +1,4 @@
-//! The driver's stream that all its handles share, and the one place where work is enqueued.
+//! The driver's stream, shared by all its handles, and the one place where work is enqueued.
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
@@ -20,49 +20,49 @@ use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Recorded, Timeline
 use crate::types::Resource;
 use crate::util::{Pocket, lock};
 
-/// The driver's stream with its timeline; destroyed with the last handle and the last buffer whose
-/// home it is.
+/// A stream of the driver with its timeline. Destroyed when its last handle and the last buffer whose home it
+/// is are gone.
 pub(crate) struct StreamCore {
     // INVARIANT: until it is retired, a live stream of the timeline's context, or a default stream.
     raw: RawStream,
     device: Device,
     // INVARIANT: taken only by `Drop`.
     timeline: ManuallyDrop<Arc<Timeline>>,
-    /// The stream has been destroyed, or given up.
+    /// The stream has been destroyed or given up.
     retired: bool,
-    /// Keeps a foreign stream alive.
+    /// Keeps a stream of other code alive.
     owner: Option<ForeignOwner>,
     /// Cached blocks that were freed on this stream, for later allocations.
     pub(crate) stream_cache: <FreeBlocks as Pocket>::Content,
-    /// Number of user handles: while there are any, the user may allocate on this stream.
+    /// Number of user handles: while one exists, the user may allocate on this stream.
     handles: AtomicUsize,
     /// The chunk that small uploads are staged in.
     pub(crate) staging: <StagingSlot as Pocket>::Content,
 }
 
-/// What the allocators keep with a stream.
+/// The key of the allocators' slot in a stream.
 pub(crate) enum FreeBlocks {}
 
-/// What copies of borrowed slices keep with it.
+/// The key of the slot in a stream for copies of borrowed slices.
 pub(crate) enum StagingSlot {}
 
 const GIVEN_UP: Error = Error::GivenUp { what: Resource::Stream };
 
-/// A stream on which calls can be made: its context is current, if they need that.
+/// A stream that is ready for calls: its context is current if they need that.
 pub(crate) struct Bound<'a> {
     core: &'a StreamCore,
     entered: Option<Entered>,
 }
 
 impl StreamCore {
-    /// The remainder of a stream that may have been destroyed.
+    /// Returns the placeholder for a stream that may have been destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
         let order = ImplicitOrder::NonBlocking;
         Self::new(context, Flavor::GivenUp, order, ptr::null_mut(), None, None)
     }
 
-    /// A stream of `context`, which lives as long as `owner` if other code created it, or was
-    /// created for the capture that `recording` describes.
+    /// Creates a stream of `context`. `owner` keeps a stream of other code alive; `recording` describes the
+    /// capture that the stream was created for.
     pub(crate) fn new(
         context: &Context,
         flavor: Flavor,
@@ -105,14 +105,14 @@ impl StreamCore {
         self.device
     }
 
-    /// Prepares for `op`, which enqueues something on the stream or waits for it. Makes no driver
-    /// call for a created stream; for a default one, those of [`Entered`].
+    /// Prepares for `op`, which enqueues something on the stream or waits for it. Makes no driver call for a
+    /// created stream, and those of [`Entered`] for a default stream.
     ///
     /// # Errors
     /// [`Error::Capturing`] for a stream that other code captures. For streams that [other code can
-    /// capture](crate::timeline::capture), this asks the driver by one call.
-    /// [`Error::NotCapturable`] for a stream that this crate captures.
-    // Inlined, since returning the result through memory would cost as much as all the rest.
+    /// capture](crate::timeline::capture), this takes one driver call. [`Error::NotCapturable`] for a stream
+    /// that this crate captures.
+    // Inlined, since returning the result through memory would double the cost.
     #[inline(always)]
     pub(crate) fn bind(&self, op: &'static str) -> Result<Bound<'_>> {
         let bound = self.reach()?;
@@ -129,8 +129,8 @@ impl StreamCore {
         Ok(bound)
     }
 
-    /// [`StreamCore::bind`] for calls that neither enqueue anything nor wait: those are allowed on
-    /// a captured stream, too.
+    /// [`StreamCore::bind`] for calls that neither enqueue anything nor wait, and so are allowed on a
+    /// captured stream, too.
     #[inline(always)]
     pub(crate) fn reach(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
@@ -153,14 +153,13 @@ impl StreamCore {
 
     /// Called when a user handle is created.
     pub(crate) fn handle_made(&self) {
-        // As in `handle_dropped`.
+        // Not in a fork's child: see `handle_dropped`.
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 && !driver::is_gone() {
             self.stream_cache.follow(|| self.has_handles());
         }
     }
 
-    /// Called when a user handle is dropped. With the last one the stream gives its cached blocks
-    /// up.
+    /// Called when a user handle is dropped. Without handles the stream gives up its cached blocks.
     pub(crate) fn handle_dropped(&self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && !driver::is_gone() {
@@ -172,8 +171,8 @@ impl StreamCore {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Destroys the stream now. On failure returns the remainder: the whole stream, if it is being
-    /// captured.
+    /// Destroys the stream now. On failure returns what is left: the unchanged stream if it is being
+    /// captured, else one that is given up.
     pub(crate) fn close(mut self) -> Result<(), Rejected<Arc<Self>>> {
         drop(lock(&self.staging).take());
         registry::forget(self.raw());
@@ -200,13 +199,13 @@ impl StreamCore {
     /// Blocks the calling thread, by an event, until everything enqueued so far has completed, work
     /// of other libraries included.
     pub(crate) fn wait_for_all(&self) -> Result<()> {
-        // A new point: neither the events recorded before nor what is known to have completed
-        // covers work that this crate has not counted.
+        // Counts a new point: neither earlier events nor points known to have completed cover work that this
+        // crate has not counted.
         let seq = self.bind("cuEventRecord")?.count();
         self.timeline.wait_host(seq)
     }
 
-    /// [`StreamCore::synchronize`] for a stream that is bound.
+    /// [`StreamCore::synchronize`] for a bound stream.
     pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
         let _relaxed = RelaxedCaptureMode::enter()?;
         bound.ensure_current()?;
@@ -224,9 +223,9 @@ impl<'a> Bound<'a> {
         self.core.raw.0
     }
 
-    /// Makes the stream wait for a point of another. No driver call if it has waited already, or
-    /// need not; otherwise one, another one unless an event covers the point already, and those of
-    /// [holding it up](Timeline::hold_up) with the other.
+    /// Makes the stream wait for a point of another. Makes no driver call if it has waited already or need
+    /// not. Otherwise makes one for the wait, one more unless an event covers the point already, and those of
+    /// [`Timeline::hold_up`] if the other stream is held up.
     pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
         let (timeline, other) = (self.timeline(), &mark.timeline);
         let own = other.id() == timeline.id();
@@ -252,7 +251,7 @@ impl<'a> Bound<'a> {
         self.late_if(held_up, || self.enqueue("cuStreamWaitEvent", call))?.1
     }
 
-    /// Calls `enqueue`, which returns the point of what it has enqueued: that may take any time to complete.
+    /// Calls `enqueue`, which enqueues work that may take any time to complete and returns its point.
     #[inline]
     pub(crate) fn late<R>(&self, enqueue: impl FnOnce() -> (u64, R)) -> Result<(u64, R)> {
         self.timeline().hold_up(self.entered())?;
@@ -261,7 +260,7 @@ impl<'a> Bound<'a> {
         Ok(enqueued)
     }
 
-    /// [`late`](Self::late) if that may take any time.
+    /// Calls [`late`](Self::late) if `late`, else only `enqueue`.
     #[inline]
     pub(crate) fn late_if<R>(
         &self,
@@ -271,8 +270,8 @@ impl<'a> Bound<'a> {
         if late { self.late(enqueue) } else { Ok(enqueue()) }
     }
 
-    /// Makes the call that enqueues something, and counts it even if it failed: a mark of that
-    /// point then waits for more than needed, never for less.
+    /// Makes the call that enqueues something, and counts it even if it failed: a wait for the returned point
+    /// then covers more than needed, never less.
     // Inlined, so that the captures of `call` need no memory.
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -296,15 +295,13 @@ impl<'a> Bound<'a> {
         (self.count(), result)
     }
 
-    /// [`Bound::enqueue`] for operations that may be done twice with the same result: a copy, a
-    /// fill.
+    /// [`Bound::enqueue`] for operations that may run twice with the same result: a copy or a fill.
     ///
-    /// A created stream's calls are made whatever context is current. The driver refuses two kinds
-    /// of them: copies of pool memory while the device of the current context has no access to the
-    /// pool, and, with no current context, copies that cross from one mapping of virtual memory
-    /// into the next. Those are repeated with the stream's own context current; finding out before
-    /// each call would cost every call. The first call may have taken effect if its error was that
-    /// of earlier work.
+    /// A created stream's calls are made whatever context is current. The driver refuses two kinds of them:
+    /// copies of pool memory while the device of the current context has no access to the pool, and, with no
+    /// current context, copies that cross from one mapping of virtual memory into the next. This repeats them
+    /// with the stream's own context current; a check before each call would slow down every call. The first
+    /// call may have taken effect if its error was one of earlier work.
     #[inline(always)]
     pub(crate) fn enqueue_copy(
         &self,
@@ -323,9 +320,8 @@ impl<'a> Bound<'a> {
         })
     }
 
-    /// To be called right before something is enqueued, by this crate or by other code: passes on
-    /// [what holds the stream up](Timeline::pass_on_hold_ups), and makes sure that the right
-    /// context is current.
+    /// Called right before this crate or other code enqueues something: [passes on
+    /// hold-ups](Timeline::pass_on_hold_ups), and makes sure that the right context is current.
     #[inline]
     pub(crate) fn prepare(&self) -> Result<()> {
         self.timeline().pass_on_hold_ups(self.entered())?;
@@ -344,7 +340,7 @@ impl<'a> Bound<'a> {
         entered.changed_what_is_current().then_some(entered)
     }
 
-    /// Counts one enqueue that has been made, and returns its point.
+    /// Counts one enqueue that was made, and returns its point.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         let seq = self.core.timeline.issue();
@@ -354,14 +350,14 @@ impl<'a> Bound<'a> {
         seq
     }
 
-    /// Other threads cannot record on this thread's default stream, so an event is recorded after
-    /// every operation.
+    /// Records an event after every operation on a per-thread default stream: other threads cannot record on
+    /// it.
     fn record_each(&self) {
         let timeline = &self.core.timeline;
         if timeline.checkpoint(false, self.entered.as_ref()).is_ok() {
             return;
         }
-        // If this fails too, a wait for the point reports that its completion cannot be proven.
+        // If this fails too, a wait for the point returns an error, since its completion cannot be proven.
         let _ = self.core.synchronize_bound(self);
     }
 
@@ -378,16 +374,16 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// Records a last event for the marks that outlive the stream, then destroys the stream if this
-/// crate created it, or leaves it to later captures. Keeps a stream that other code captures and that marks
-/// still refer to.
+/// Records a last event for the marks that outlive the stream, then destroys the stream if this crate created
+/// it, or keeps it for later captures. Does not retire a stream that other code captures while marks still
+/// refer to it.
 fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease> {
-    // The caller holds one reference, marks hold the others: handles and buffers are gone.
+    // The caller holds one reference and marks hold the others: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
     match timeline.close(marked) {
         Err(error) if held::is_held(&error) => return Err(FailedRelease::Kept(error)),
-        // After another failure, waits for the stream's last work report that it cannot be proven
-        // complete.
+        // After another failure, a wait for the stream's last work returns an error, since its completion
+        // cannot be proven.
         _ => {}
     }
     // No other code can reach the handle any more, since the timeline was closed.
@@ -398,8 +394,8 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
     }
 }
 
-/// Releases a stream to which nothing refers any more; later, if it is being captured. Returns whether it
-/// is gone.
+/// Releases a stream that nothing refers to any more. If it is being captured, this keeps it for a later try
+/// and returns false.
 fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) -> bool {
     match retire(&timeline, raw) {
         Err(FailedRelease::Kept(_)) => {
@@ -433,7 +429,7 @@ impl Drop for StreamCore {
         }
         let raw = self.raw;
         registry::forget(raw.0);
-        // The staging chunk goes back first, so that `retire` sees the mark that it leaves.
+        // The staging chunk is returned first, so that `retire` sees the mark that it leaves.
         let staging = lock(&self.staging).take();
         deferred::run_or_defer(move || {
             drop(staging);

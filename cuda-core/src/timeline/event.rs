@@ -1,4 +1,4 @@
-//! Events of the driver: shared by the bookkeeping of streams and the caller's events.
+//! Events of the driver, used by this crate's bookkeeping and by the program's [`Event`](crate::Event)s.
 
 use std::ptr;
 
@@ -33,20 +33,20 @@ flags! {
         /// Measures no time, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
         #[doc(alias("cudaEventDisableTiming"))]
         DISABLE_TIMING = cuda_sys::CU_EVENT_DISABLE_TIMING.0;
-        /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle);
-        /// goes with [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
+        /// Another process may open the event, see [`Event::ipc_handle`](crate::Event::ipc_handle):
+        /// `CU_EVENT_INTERPROCESS`. Requires [`EventFlags::DISABLE_TIMING`].
         INTERPROCESS = cuda_sys::CU_EVENT_INTERPROCESS.0;
     }
 }
 
-/// An event of the driver, alive together with its context.
+/// An event of the driver, which keeps its context alive.
 pub(crate) type RawEvent = Owned<LiveEvent>;
 
 pub(crate) struct LiveEvent {
     // INVARIANT: a live event of `context`, which `release` alone destroys, or `owner` when dropped.
     pub(crate) raw: Handle<CUevent>,
     pub(crate) context: Context,
-    /// Keeps an event alive that other code created; [`None`] for one that this crate created.
+    /// Keeps an event of other code alive; [`None`] for an event that this crate created.
     pub(crate) owner: Option<ForeignOwner>,
 }
 
@@ -97,7 +97,8 @@ impl RawEvent {
     }
 }
 
-/// The result of a query: done, not yet, or an error. An error is never taken for "not yet".
+/// Converts the result of a query: true if done, false if not yet, or an error. An error is never taken for
+/// "not yet".
 pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
     if code == cuda_sys::CUDA_ERROR_NOT_READY {
         return Ok(false);
@@ -112,7 +113,7 @@ impl Release for LiveEvent {
         self.raw.number()
     }
 
-    /// The event's last record still completes.
+    /// Destroys the event, or drops its owner. The event's last record still completes.
     fn release(&mut self) -> Result<(), FailedRelease> {
         if let Some(owner) = self.owner.take() {
             drop(owner);

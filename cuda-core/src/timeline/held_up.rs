@@ -1,28 +1,26 @@
-//! Work that may take any time, and all work after it: a host function, a wait for a value, a wait
-//! for what is after one of these.
+//! Work that may take any time, and all work after it. Such work is a host function, a wait for a value, or a
+//! wait for a point after one of these.
 //!
-//! What was enqueued before such work must not be covered only by an event after it: the thread
-//! that waits for that event could be the one that the host function waits for. So the stream
-//! checkpoints first.
+//! Earlier work on the stream must not be covered only by an event after such work: a thread that waits for
+//! that event could be the one that the host function waits for. So the stream makes a checkpoint first.
 //!
-//! CUDA implicitly orders the legacy stream and the blocking streams of a context: work on the
-//! legacy stream comes after all earlier work of the blocking streams, and their work after all
-//! earlier work of the legacy stream. So an event that is recorded late on one of them may come
-//! after work of another, and the rule applies to the whole set:
+//! CUDA implicitly orders the legacy stream and the blocking streams of a context: work on the legacy stream
+//! comes after all earlier work of the blocking streams, and their work after all earlier work of the legacy
+//! stream. So an event that is recorded late on one of them may come after work of another. The rule
+//! therefore applies to all of them, the set:
 //!
-//! * Before one of them is held up, all of them checkpoint.
-//! * While a blocking stream is held up, later work of the legacy stream waits for it, and so does
-//!   all later work of the other streams of the set. So all of them checkpoint once more before the
-//!   first such work.
-//! * From there on each of them counts as held up, until its first later work has completed.
+//! * Before one of them is held up, all of them make a checkpoint.
+//! * While a blocking stream is held up, later work of the legacy stream waits for it, and so does all later
+//!   work of the other streams of the set. So all of them make another checkpoint before the first such work.
+//! * From then on each of them counts as held up, until its first later work has completed.
 //!
-//! Non-blocking streams are outside the set. This crate does not see work that other libraries
-//! enqueue on the legacy stream: before such work the program itself has to call
-//! [`Stream::checkpoint`](crate::Stream::checkpoint), to cover what was enqueued on a blocking
-//! stream since another one was held up.
+//! Non-blocking streams are outside the set. This crate does not see work that other libraries enqueue on the
+//! legacy stream: before such work the program itself has to call
+//! [`Stream::checkpoint`](crate::Stream::checkpoint) on a blocking stream, to cover the work enqueued there
+//! since another one was held up.
 //!
-//! No lock is held between a checkpoint and the call that it precedes: what another thread enqueues
-//! in that moment may be covered late.
+//! No lock is held between a checkpoint and the call that it precedes: work that another thread enqueues in
+//! between may be covered late.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Weak};
@@ -32,10 +30,10 @@ use crate::context::Entered;
 use crate::error::{Error, Result};
 use crate::util::lock;
 
-/// Points that may take any time, with all after them.
+/// The points of a stream that may take any time, with everything after them.
 #[derive(Default)]
 pub(super) struct HeldUp {
-    /// A lower bound of the first such point that is not known to be complete.
+    /// A lower bound of the first such point that is not known to have completed.
     first: AtomicU64,
     last: AtomicU64,
 }
@@ -45,15 +43,15 @@ pub(super) struct HeldUp {
 pub(super) struct HoldUps {
     /// How often a blocking stream was held up.
     blocking: AtomicU64,
-    /// How many of these hold-ups the legacy stream's work has come after.
+    /// How many of these hold-ups precede work of the legacy stream.
     passed_on: AtomicU64,
-    /// The legacy stream's timeline that was held up last, unless that hold-up is known to be over.
+    /// The legacy stream's timeline that was held up last, unless that hold-up is known to have ended.
     legacy: Mutex<Option<Weak<Timeline>>>,
 }
 
 impl HoldUps {
-    /// Whether new streams of the set may come after a hold-up of the legacy stream. If that
-    /// timeline is gone, the end of its hold-up cannot be observed.
+    /// Whether new streams of the set may come after a hold-up of the legacy stream. If the held-up timeline
+    /// is gone, the end of its hold-up cannot be observed.
     fn is_legacy_held_up(&self) -> bool {
         let Some(legacy) = lock(&self.legacy).clone() else {
             return false;
@@ -61,7 +59,7 @@ impl HoldUps {
         legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
     }
 
-    /// A timeline of the legacy stream that was held up and is gone.
+    /// Returns the held-up timeline of the legacy stream if that timeline is gone.
     pub(super) fn orphan(&self) -> Option<Weak<Timeline>> {
         let legacy = lock(&self.legacy);
         legacy.clone().filter(|legacy| legacy.strong_count() == 0)
@@ -90,7 +88,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Notes that the work at this point may take any time; the point zero is that of no work.
+    /// Notes that the work at this point may take any time; zero is no point.
     pub(crate) fn held_up_at(&self, seq: u64) {
         if seq == 0 {
             return;
@@ -101,9 +99,9 @@ impl Timeline {
         }
     }
 
-    /// To be called before work of the legacy stream. Such work after a blocking stream that is
-    /// held up is held up too, with all later work: so all streams of the set checkpoint first. No
-    /// driver call if they have done so since the last hold-up, and none if this is another stream.
+    /// Called before work of the legacy stream. Such work after a blocking stream that is held up is held up
+    /// too, with all later work, so all streams of the set make a checkpoint first. No driver call if they
+    /// have done so since the last hold-up, or if this is not the legacy stream.
     #[inline]
     pub(crate) fn pass_on_hold_ups(&self, entered: Option<&Entered>) -> Result<()> {
         match self.flavor {
@@ -124,9 +122,9 @@ impl Timeline {
         Ok(())
     }
 
-    /// Called before the legacy stream is held up, and with it all later work of the set.
+    /// Makes the checkpoints before the legacy stream, and with it all later work of the set, is held up.
     fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
-        // Before all else, so that streams created meanwhile know.
+        // Set first, so that streams that are created meanwhile see it.
         let timelines = self.context.timelines();
         *lock(&timelines.hold_ups.legacy) = Some(timelines.legacy(self.id));
         self.checkpoint_the_set(entered)?;
@@ -138,20 +136,19 @@ impl Timeline {
         Ok(())
     }
 
-    /// [`Timeline::checkpoint`] of all other streams that CUDA orders with this one.
+    /// Calls [`Timeline::checkpoint`] for all other streams that CUDA orders with this one.
     fn checkpoint_the_set(&self, entered: Option<&Entered>) -> Result<()> {
         let others = self.context.timelines().blocking();
         let mut others = others.iter().filter(|other| match other.flavor {
-            // Its own thread records after every operation.
+            // Its own thread records an event after every operation.
             Flavor::PerThread => false,
-            // Other timelines of the legacy stream are the same stream at an earlier or a later
-            // time.
+            // Other timelines of the legacy stream stand for the same stream at another time.
             Flavor::Legacy => self.flavor != Flavor::Legacy,
             _ => other.id != self.id,
         });
         others.try_for_each(|other| match other.checkpoint(true, entered) {
-            // No event can be recorded on that stream before the capture ends; a later one comes
-            // after this stream's work.
+            // No event can be recorded on that stream before its capture ends; a later one comes after this
+            // stream's work.
             Err(Error::Capturing { .. }) => {
                 other.may_come_late(1);
                 Ok(())
@@ -178,16 +175,16 @@ impl Timeline {
 
     /// Whether an event that is recorded now may take any time.
     pub(crate) fn is_held_up_now(&self) -> bool {
-        // A stream of the set may come after the legacy stream's work without having any of its own.
+        // A stream of the set may come after the legacy stream's work without any work of its own.
         self.is_held_up(self.issued() + 1)
     }
 
-    /// Whether it has a point that may take any time and is not known to be complete.
+    /// Whether the stream has a point that may take any time and is not known to have completed.
     pub(crate) fn may_be_held_up(&self) -> bool {
         !self.has_completed(self.held_up.last.load(Ordering::Acquire))
     }
 
-    /// A new timeline of a set whose legacy stream is held up counts as held up, too.
+    /// Marks a new timeline of a set whose legacy stream is held up as held up.
     pub(super) fn begin_held_up(&self) {
         if self.order() == ImplicitOrder::Blocking
             && self.context.timelines().hold_ups.is_legacy_held_up()

@@ -1,10 +1,9 @@
 //! Streams as timelines: points are numbered, and an event is recorded only when something must
 //! wait.
 //!
-//! Every stream has an id that is never reused and a counter, `issued`, which is raised after each
-//! enqueue. A [`Mark`] names a point of it. Ordering two streams costs nothing until one of them
-//! must wait; then an event is recorded *late* on the stream waited for, and covers everything
-//! issued before it.
+//! Every stream has an id that is never reused and a counter, `issued`, which is raised after each enqueue. A
+//! [`Mark`] names a point of a stream. Ordering two streams costs nothing until one of them must wait; then
+//! an event is recorded *late* on the stream waited for, and covers everything issued before it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -37,26 +36,27 @@ pub(crate) use recorded::Recorded;
 use recorded::RecordedEvents;
 use recording::Recording;
 
-/// A stream's handle. That of the per-thread default stream means a different stream on each
-/// thread: the value that stands for it is not `Send`, and no other thread records on it, by its
-/// `Flavor::PerThread`.
+/// A stream's handle. The handle of the per-thread default stream means a different stream on each thread:
+/// the `PerThreadStream` with that handle is not `Send`, and no other thread records on a timeline of
+/// [`Flavor::PerThread`].
 pub(crate) type RawStream = Handle<CUstream>;
 
-/// Which of CUDA's streams a timeline stands for.
+/// The kind of CUDA stream that a timeline stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flavor {
-    /// Made by `cuStreamCreate`; its calls need no current context.
+    /// Created by this crate (`cuStreamCreateWithPriority`, in a green context `cuGreenCtxStreamCreate`); its
+    /// calls need no current context.
     Created,
-    /// Created by another library, which also destroys it; otherwise like one of this crate's.
+    /// Created by other code, which also destroys it; otherwise like [`Flavor::Created`].
     Foreign,
-    /// Created for a capture by this crate, which its [recording](Timeline::recording) describes.
-    /// What is enqueued there becomes part of a graph.
+    /// Created for a capture by this crate, which its [recording](Timeline::recording) describes. Work
+    /// enqueued there becomes part of a graph.
     Captured,
     /// The context's legacy default stream; its calls need the context to be current.
     Legacy,
     /// The per-thread default stream of one thread; its calls need the context to be current.
     PerThread,
-    /// No stream: what `close` returns if the stream may be gone. Nothing is ever issued on it.
+    /// No stream: `close` returns it for a stream that may be gone. Nothing is ever issued on it.
     GivenUp,
 }
 
@@ -69,13 +69,12 @@ pub(crate) enum ImplicitOrder {
     NonBlocking,
 }
 
-/// The library's knowledge of a stream, shared by the stream's handles and by every mark that
-/// refers to it.
-// In this order the fields that every enqueue touches share a cache line with the counts of the `Arc`.
+/// The crate's knowledge of a stream, shared by the stream's handles and by every mark that refers to it.
+// This order puts the fields that every enqueue touches into the cache line of the `Arc`'s counts.
 #[repr(C)]
 pub(crate) struct Timeline {
     issued: AtomicU64,
-    /// Everything up to here has completed.
+    /// Everything up to this point has completed.
     completed: AtomicU64,
     /// Never reused, unlike the driver's handle.
     id: u64,
@@ -88,7 +87,7 @@ pub(crate) struct Timeline {
     // INVARIANT: while `Some`, the stream has not been destroyed.
     recorder: RwLock<Option<RawStream>>,
     events: Mutex<RecordedEvents>,
-    /// How far this stream has waited for others.
+    /// How far this stream was made to wait for others.
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
     /// The capture that the stream was created for.
@@ -123,7 +122,7 @@ impl Timeline {
             order,
             context,
             flavor,
-            // All code knows the default streams, and has the handle of a stream that it created.
+            // All code knows the default streams, and the code that created a stream has its handle.
             exposed: AtomicBool::new(matches!(
                 flavor,
                 Flavor::Foreign | Flavor::Legacy | Flavor::PerThread
@@ -167,7 +166,7 @@ impl Timeline {
         self.flavor
     }
 
-    /// The capture that the stream was created for: a stream with [`Flavor::Captured`].
+    /// The capture that the stream was created for; only [`Flavor::Captured`] has one.
     #[inline]
     pub(crate) fn recording(&self) -> Option<&Arc<Recording>> {
         // The flavor shares a cache line with what every enqueue touches.
@@ -206,10 +205,10 @@ impl Timeline {
         let _ = self.completed.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// Records `event`, which is of the stream's context, after everything issued so far, and
-    /// returns that point. [`None`]: the stream is gone.
+    /// Records `event`, which is of the stream's context, after everything issued so far, and returns that
+    /// point. Returns [`None`] if the stream is gone.
     ///
-    /// A default stream needs its context current: by `entered`, or by a guard made here.
+    /// A default stream needs its context current: `entered` ensures that, or a guard made here.
     pub(crate) fn record_on(
         &self,
         event: &RawEvent,
@@ -230,13 +229,12 @@ impl Timeline {
             return Ok(None);
         };
         let op = "cuEventRecord";
-        // A per-thread default stream can only be captured by its own thread, which has just
-        // checked.
-        // An event of a capture by this crate belongs into it.
+        // Only its own thread, which has just checked, can capture a per-thread default stream. An event of a
+        // capture by this crate belongs into that capture.
         if !matches!(self.flavor, Flavor::PerThread | Flavor::Captured) {
             self.refuse_captured(raw, op)?;
         }
-        // Read before the record: what is counted later need not have been enqueued before it.
+        // Read before the record: work that is counted later may be enqueued after it.
         let seq = self.issued();
         // SAFETY: the event is live and of the stream's context; the stream is live while the read
         // lock is held, by the recorder's invariant.
@@ -255,10 +253,11 @@ impl Timeline {
         other.is_some_and(|w| w.seq >= mark.seq)
     }
 
-    /// Notes that this stream has been made to wait for that point of another. To be called after
-    /// the wait was counted: events recorded before the wait do not cover it.
+    /// Notes that this stream has been made to wait for point `seq` of `other`. Called after the wait was
+    /// counted: events recorded before the wait do not cover it.
     pub(crate) fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
-        // Dropping the last reference to a timeline destroys its events: not under the lock.
+        // Dropping the last reference to a timeline destroys its events, so it must not happen under the
+        // lock.
         let mut looked_at = Vec::new();
         let mut waited = lock(&self.waited);
         if let Some(entry) = waited.get_mut(other.id) {
@@ -266,7 +265,7 @@ impl Timeline {
             return;
         }
         let entry = Waited { timeline: Arc::downgrade(other), seq };
-        // Entries that have completed, or whose marks are all gone, need not be kept.
+        // Looks at two entries, and removes those that have completed or whose timelines are gone.
         waited.enter(other.id, entry, |w| {
             let timeline = w.timeline.upgrade();
             let pending = timeline.as_ref().is_some_and(|t| !t.has_completed(w.seq));
@@ -277,8 +276,8 @@ impl Timeline {
         drop(looked_at);
     }
 
-    /// [`note_waited`](Self::note_waited) by the other timeline's id; false if it is not among those that this stream
-    /// has waited for.
+    /// [`note_waited`](Self::note_waited) by the other timeline's id; returns false if this stream has no
+    /// entry for it.
     pub(crate) fn note_waited_again(&self, id: u64, seq: u64) -> bool {
         let mut waited = lock(&self.waited);
         let entry = waited.get_mut(id);
@@ -302,7 +301,7 @@ impl Timeline {
     }
 
     fn ask(&self, Recorded { event, seq, .. }: &Recorded) -> Result<bool> {
-        // A question about an event of a capture ends the capture.
+        // The driver ends a capture when an event of that capture is queried.
         if self.flavor == Flavor::Captured {
             return Ok(false);
         }
@@ -313,31 +312,31 @@ impl Timeline {
         Ok(done)
     }
 
-    /// Whether everything up to `seq` is known to have completed, or an event that is recorded
-    /// already shows it. At most one driver call, and never a record.
+    /// Whether everything up to `seq` is known to have completed, or an already recorded event shows it.
+    /// Makes at most one driver call and never records.
     pub(crate) fn peek(&self, seq: u64) -> bool {
         let ask = |recorded| self.ask(&recorded).unwrap_or(false);
         self.has_completed(seq) || self.recorded(seq).is_some_and(ask)
     }
 
-    /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
+    /// Whether the completion of the point can never be proven: the stream is gone and no event covers the
+    /// point.
     pub(crate) fn is_lost(&self, seq: u64) -> bool {
         let gone = self.recorder.read().unwrap_or_else(PoisonError::into_inner).is_none();
-        // In this order: an event is removed from the list after its points are known to be
-        // complete.
+        // In this order: an event leaves the list only after its points are known to be complete.
         gone && self.recorded(seq).is_none() && !self.has_completed(seq)
     }
 
-    /// To be called before the stream is destroyed: records a last event for the marks that outlive
-    /// it, then removes the handle, so that no thread can reach it.
+    /// Called before the stream is destroyed: records a last event for the marks that outlive the stream,
+    /// then removes the handle, so that no thread can reach it.
     ///
-    /// `marked`: whether any mark still refers to this timeline. On failure the points not covered
-    /// can never be proven complete, except for a stream that is being captured: its handle stays.
+    /// `marked`: whether any mark still refers to this timeline. On failure the points not covered can never
+    /// be proven complete, unless the stream is being captured: then its handle stays.
     pub(crate) fn close(&self, marked: bool) -> Result<()> {
         let issued = self.issued();
         let covered = self.has_completed(issued) || self.recorded(issued).is_some();
         let result = match (marked && !covered, self.flavor) {
-            // A second try: the owner of a mark that cannot be proven complete loses its memory.
+            // A second try: the owner of a mark that cannot be proven complete must leak its memory.
             (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self
                 .record(false, None)
                 .or_else(|first| self.record(false, None).map_err(|_| first)),

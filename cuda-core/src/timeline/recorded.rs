@@ -1,4 +1,4 @@
-//! Events that are recorded on a stream, and which points they cover.
+//! Events recorded on a stream, and the points that they cover.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,9 @@ use crate::util::lock;
 #[derive(Default)]
 pub(super) struct RecordedEvents {
     pub(super) recorded: Vec<Recorded>,
-    /// Events that cover no point that is pending, to be recorded again.
+    /// Events that cover no pending point, to be recorded again.
     pub(super) spare: Vec<Arc<RawEvent>>,
-    /// The length of the list from which on, if it is [`RING`] or more, the driver is asked which of its
-    /// events have completed.
+    /// The length of the list, at least [`RING`], from which on the driver is queried about its events.
     asked_from: usize,
 }
 
@@ -29,15 +28,14 @@ pub(crate) struct Recorded {
     barrier: bool,
 }
 
-/// Events kept for points that may still be pending, unless barriers lie between them.
+/// The number of listed events from which on the oldest one is recorded again, unless barriers prevent it.
 const RING: usize = 8;
 
 impl Timeline {
-    /// An event that completes when everything up to `seq` has; [`None`] if all of that has completed
+    /// Returns an event that completes when everything up to `seq` has; [`None`] if all of that has completed
     /// already.
     ///
-    /// Records one if no recorded event covers the point: one driver call once the stream has a
-    /// spare event.
+    /// Records one if no recorded event covers the point: one driver call if the stream has a spare event.
     pub(super) fn covering(&self, seq: u64) -> Result<Option<Recorded>> {
         if self.has_completed(seq) {
             return Ok(None);
@@ -53,24 +51,24 @@ impl Timeline {
         }
         match recorded {
             None if !self.has_completed(seq) => Err(Error::LostStream),
-            // Or its event is not listed any more, since it has completed meanwhile.
+            // Also [`None`] if the event has completed meanwhile and is not listed any more.
             recorded => Ok(recorded),
         }
     }
 
-    /// The earliest event that covers the point, if one is recorded: a later one could wait for
-    /// more than necessary. While the caller holds it, the event is not recorded again.
+    /// Returns the earliest recorded event that covers the point; a later one could wait for more than
+    /// necessary. The event is not recorded again while the caller holds it.
     pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
         let recorded = &lock(&self.events).recorded;
         recorded.get(recorded.partition_point(|r| r.seq < seq)).cloned()
     }
 
-    /// Whether something that may take any time comes after the point, behind an event that covers it.
+    /// Whether work that may take any time follows the point, behind an event that covers the point.
     pub(crate) fn checkpointed(&self, seq: u64) -> bool {
         lock(&self.events).recorded.iter().any(|r| r.barrier && r.seq >= seq)
     }
 
-    /// Records an event after everything issued so far. [`None`]: the stream is gone.
+    /// Records an event after everything issued so far. Returns [`None`] if the stream is gone.
     pub(super) fn record(
         &self,
         barrier: bool,
@@ -96,8 +94,8 @@ impl Timeline {
         let mut events = lock(&self.events);
         let later = events.recorded.iter().rev().take_while(|r| r.seq >= seq).count();
         let at = events.recorded.len() - later;
-        // Another thread has checkpointed since the point was read, and this event may come after what
-        // may take any time.
+        // Another thread has made a checkpoint since the point was read, so this event may come after work
+        // that may take any time.
         if let Some(checkpoint) = events.recorded[at..].iter().find(|r| r.barrier).cloned() {
             events.spare.push(recorded.event);
             return Ok(Some(checkpoint));
@@ -107,9 +105,9 @@ impl Timeline {
         Ok(Some(recorded))
     }
 
-    /// Queries three of the listed events, the last, the middle and the first, and returns whether one of them
-    /// has completed. Between barriers no event is replaced, so the list grows. Does nothing until the list is
-    /// twice as long as what the last query left.
+    /// Queries three of the listed events, the last, the middle and the first, and returns whether one of
+    /// them has completed. Between barriers no event is replaced, so the list grows. Does nothing until the
+    /// list is twice as long as the number of events that the last query left.
     fn ask_which_completed(&self) -> bool {
         let listed = {
             let events = lock(&self.events);
@@ -127,7 +125,7 @@ impl Timeline {
         any
     }
 
-    /// An event that is not needed any more.
+    /// Takes an event that is not needed any more.
     fn spare_event(&self) -> Option<Arc<RawEvent>> {
         let completed = self.completed.load(Ordering::Acquire);
         let mut guard = lock(&self.events);
@@ -135,8 +133,8 @@ impl Timeline {
         let done = events.recorded.iter().take_while(|r| r.seq <= completed).count();
         events.recorded.drain(..done).for_each(|r| events.spare.push(r.event));
         if events.spare.is_empty() && events.recorded.len() >= RING {
-            // The points of the oldest event are covered by the next one as well. If a barrier lies
-            // between the two, they would be covered too late: then the list grows instead.
+            // The points of the oldest event are covered by the next one as well. With a barrier between the
+            // two events, the next one would cover them too late: then the list grows instead.
             let old = events
                 .recorded
                 .iter_mut()
@@ -146,14 +144,14 @@ impl Timeline {
                 return Some(events.recorded.remove(at).event);
             }
         }
-        // Not an event that is still polled: recorded again, it would complete later than promised.
+        // Skips an event that is still polled: recorded again, it would complete later than promised.
         let free = events.spare.iter_mut().position(|event| Arc::get_mut(event).is_some())?;
         Some(events.spare.swap_remove(free))
     }
 
-    /// Records an event now, so that a wait for earlier work need not include later work. No driver
-    /// call if an event covers the earlier work already. `barrier`: the next work may take any
-    /// time, so this event must not be replaced by a later one.
+    /// Records an event now, so that a wait for earlier work does not include later work. No driver call if
+    /// an event covers the earlier work already. `barrier`: the next work may take any time, so this event
+    /// must not be replaced by a later one.
     pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
         let issued = self.issued();
         if self.has_completed(issued) {

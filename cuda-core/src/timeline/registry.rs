@@ -1,4 +1,4 @@
-//! Streams by their handles, so that each handle leads to the one timeline there is.
+//! Streams by their handles, so that each handle leads to its one timeline.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -16,13 +16,13 @@ use crate::util::{Tree, lock};
 /// a process.
 static STREAMS: Mutex<Tree<u64, Weak<StreamCore>>> = Mutex::new(Tree::new());
 
-/// Adds a stream, in place of any earlier one with the same handle.
+/// Adds a stream; it replaces an earlier one with the same handle.
 pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
     lock(&STREAMS).insert(Handle(core.raw()).number(), Arc::downgrade(&core));
     core
 }
 
-/// The stream with that handle, or the one that `new` creates for it. `new` makes no driver call.
+/// Returns the stream with that handle, or the one that `new` creates for it. `new` makes no driver call.
 pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
     if let Some(core) = streams.get(Handle(raw).number()).and_then(Weak::upgrade) {
@@ -33,12 +33,12 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
     core
 }
 
-/// Refuses `op`, which affects all streams of the context, if other code captures one of those that
-/// this crate knows: it asks about the [exposed](crate::timeline::Timeline::is_exposed) ones and,
-/// through the legacy default stream, about all blocking ones. The context must be current.
+/// Refuses `op`, which affects all streams of the context, if other code captures one that this crate knows.
+/// Asks the driver about the [exposed](crate::timeline::Timeline::is_exposed) ones and, through the legacy
+/// default stream, about all blocking ones. The context must be current.
 ///
-/// A stream whose state the driver does not report does not count as captured: green contexts have no
-/// legacy stream, and any other error will be returned by the operation itself.
+/// A stream whose state the driver does not report does not count as captured: green contexts have no legacy
+/// stream, and the operation itself will return any other error.
 pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
     let refuse = |stream| match capture::refuse_captured(Handle(stream), op) {
         Err(error @ Error::Capturing { .. }) => Err(error),
@@ -46,7 +46,7 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     };
     refuse(legacy_handle())?;
     refuse(per_thread_handle())?;
-    // Dropping the last reference to a stream destroys it: not under the lock.
+    // Dropping the last reference to a stream destroys it, so it must not happen under the lock.
     let streams: Vec<_> = {
         let streams = lock(&STREAMS);
         streams.values().filter_map(Weak::upgrade).collect()
@@ -56,8 +56,8 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     exposed.try_for_each(|core| refuse(core.raw()))
 }
 
-/// Removes the entry of a stream to which nothing refers any more, before its handle can become
-/// another stream's. An entry that already belongs to another stream stays.
+/// Removes the entry of a stream that nothing refers to any more, before another stream can get its handle.
+/// Keeps an entry that already belongs to another stream.
 pub(crate) fn forget(raw: CUstream) {
     let mut streams = lock(&STREAMS);
     let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;

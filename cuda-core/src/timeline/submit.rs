@@ -25,7 +25,7 @@ impl Bound<'_> {
         self.submit_noted(op, touches, Notes::default, call)
     }
 
-    /// [`Bound::submit`] with what a capture notes.
+    /// [`Bound::submit`] with notes for a capture.
     #[inline]
     pub(crate) fn submit_noted(
         &self,
@@ -37,8 +37,7 @@ impl Bound<'_> {
         self.order(op, touches, notes, || self.enqueue(op, call))
     }
 
-    /// [`Bound::submit`] for operations that may be done twice with the same result; see
-    /// [`Bound::enqueue_copy`].
+    /// [`Bound::submit`] for operations that may run twice with the same result; see [`Bound::enqueue_copy`].
     #[inline]
     pub(crate) fn submit_copy(
         &self,
@@ -49,7 +48,7 @@ impl Bound<'_> {
         self.submit_copy_noted(op, touches, Notes::default, call)
     }
 
-    /// [`Bound::submit_copy`] with what a capture notes.
+    /// [`Bound::submit_copy`] with notes for a capture.
     #[inline]
     pub(crate) fn submit_copy_noted(
         &self,
@@ -61,7 +60,7 @@ impl Bound<'_> {
         self.order(op, touches, notes, || self.enqueue_copy(op, call))
     }
 
-    /// [`Bound::submit_noted`] by `enqueue`, which returns the point of what it has enqueued.
+    /// [`Bound::submit_noted`] by `enqueue`, which returns the point of the enqueued work.
     #[inline]
     pub(crate) fn order(
         &self,
@@ -99,14 +98,13 @@ impl Bound<'_> {
     }
 }
 
-/// Makes the stream wait for what conflicts with an access that other code enqueues, and marks that
-/// access, even if the wait failed: other code may have enqueued it already.
+/// Makes the stream wait for what conflicts with an access that other code enqueues, and marks the access,
+/// even if the wait failed: other code may have enqueued it already.
 ///
-/// The callers are `unsafe`, and not only because of that access: a write that is noted through a
-/// shared borrow supersedes the marks of what its own stream has read before in the ledger's order.
-/// If another thread enqueues a read on that stream between the counting and the marking here, that
-/// read has a later point, but this write removes its mark, and the memory could be freed under the
-/// read.
+/// The callers are `unsafe`, and not only because of that access. A write that is noted through a shared
+/// borrow supersedes, in the ledger, the marks of its own stream's earlier reads. If another thread enqueues
+/// a read on that stream between the counting and the marking here, that read has a later point, yet this
+/// write removes its mark, and the memory could be freed under the read.
 pub(crate) fn note_use(
     core: &StreamCore,
     ledger: &Ledger,
@@ -141,21 +139,21 @@ pub(crate) fn note_use(
     noted
 }
 
-/// What work of another library uses, from before it is enqueued until after; marked when this is
-/// dropped, since some of it may be enqueued then.
+/// The memory that another library's work uses, from before the work is enqueued until after. Marked when
+/// this is dropped, since some of the work may be enqueued by then.
 pub(crate) struct LibraryUse<'a, 'b> {
     core: &'a StreamCore,
     touches: &'a mut [Touch<'b>],
     fences: Fences,
-    /// In a capture, which goes on and has no other operation until this ends.
+    /// Only in a capture. While this exists, the capture does not end and captures no other operation.
     captured: Option<CapturedAlone<'a>>,
 }
 
 const LIBRARY_WORK: &str = "enqueue";
 
 impl<'a, 'b> LibraryUse<'a, 'b> {
-    /// Makes the stream wait for what conflicts with the work. No context is left current for it, so
-    /// that the library may change what is.
+    /// Makes the stream wait for what conflicts with the work. Leaves no context of this crate current, so
+    /// that the library may change the current context.
     #[inline]
     pub(crate) fn begin(core: &'a StreamCore, touches: &'a mut [Touch<'b>]) -> Result<Self> {
         if let Some(recording) = core.timeline().recording() {
@@ -191,7 +189,7 @@ impl Drop for LibraryUse<'_, '_> {
             return;
         }
         if timeline.recording().is_some() {
-            // Left only by a panic; a graph without the note is broken.
+            // `captured` is still set only after a panic; a failed note breaks the graph.
             let _ = self.end();
             return;
         }

@@ -1,4 +1,4 @@
-//! The timelines of a context, for as long as anything refers to them, and the wait for all of them.
+//! The registered timelines of a context, and the wait for all of them.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -15,8 +15,8 @@ use crate::util::{Pocket, Tree, lock};
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
-    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with
-    /// it, and the others.
+    /// Indexed by [`ImplicitOrder`]: first the legacy stream's timelines and those of all streams that CUDA
+    /// orders with it, then the others.
     by_order: [Mutex<Tree<u64, Weak<Timeline>>>; 2],
     pub(super) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.
@@ -29,15 +29,15 @@ impl Pocket for Streams {
 
 /// # Waiting
 impl Context {
-    /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
-    /// is then known to be complete, as after [`Stream::synchronize`](crate::Stream::synchronize)
-    /// of each.
+    /// Waits for all work of the context: `cuCtxSynchronize`. Everything that was enqueued on its streams
+    /// before the call is then known to be complete, as after
+    /// [`Stream::synchronize`](crate::Stream::synchronize) of each.
     ///
-    /// `cuCtxSynchronize` ends every capture of a stream of the context. So this method refuses to
-    /// call it while any code captures a stream that this crate knows, a blocking stream, or this
-    /// thread's default stream. Two kinds of captures are lost all the same, and the method returns the
-    /// error then, too: one of a non-blocking stream that this crate never saw, and one that another thread
-    /// begins as the method calls the driver.
+    /// `cuCtxSynchronize` ends every capture of a stream of the context. So this method refuses to call it
+    /// while any code captures a stream that this crate knows, a blocking stream, or this thread's default
+    /// stream. Two kinds of captures still end, and the method then also returns the error: a capture of a
+    /// non-blocking stream that this crate does not know, and one that another thread begins while the method
+    /// calls the driver.
     ///
     /// # Errors
     /// [`Error::Capturing`]; the driver's, among them errors of earlier
@@ -77,7 +77,7 @@ impl Context {
         if let Some(orphan) = &orphan {
             timelines.hold_ups.forget(orphan);
         }
-        // A primary context lives on in any case.
+        // A primary context continues to exist in any case.
         if !self.is_primary() {
             forget_reached();
         }
@@ -91,7 +91,7 @@ impl Timelines {
         lock(&self.by_order[order as usize]).insert(id, timeline);
     }
 
-    /// Removes a timeline to which nothing refers any more.
+    /// Removes a timeline that nothing refers to any more.
     pub(crate) fn leave(&self, id: u64, order: ImplicitOrder) {
         lock(&self.by_order[order as usize]).remove(id);
     }
@@ -107,8 +107,8 @@ impl Timelines {
         self.live(ImplicitOrder::Blocking)
     }
 
-    /// Strong references, collected under the lock and dropped outside: dropping the last one to a
-    /// timeline takes the lock.
+    /// Collects strong references under the lock; the caller drops them outside, since dropping the last one
+    /// to a timeline takes the lock.
     fn live(&self, order: ImplicitOrder) -> Vec<Arc<Timeline>> {
         let timelines = lock(&self.by_order[order as usize]);
         let mut live = Vec::with_capacity(timelines.len());

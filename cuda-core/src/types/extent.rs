@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::util::from;
 
-/// A size in up to three dimensions, in elements or texels: of a row, across rows, and across
-/// slices, layers or faces. A shape that lacks one of these has one row, or one slice.
+/// A size in up to three dimensions, in elements or texels: along a row, across rows, and across slices,
+/// layers or faces. A shape that lacks a dimension has one row, or one slice.
 ///
 /// ```
 /// use cuda_core::{Extent, image::ArrayShape};
@@ -61,14 +61,14 @@ impl Extent {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// The number of texels; [`None`] if it overflows.
+    /// Returns the number of texels; [`None`] if it overflows.
     pub(crate) fn texels(self) -> Option<usize> {
         let slice = self.width.checked_mul(self.height)?;
         slice.checked_mul(self.depth)
     }
 
-    /// The size `times` levels further down a mipmap: half in each dimension each time, but at
-    /// least 1.
+    /// Returns the size `times` levels further down a mipmap: each level halves each dimension, to at least
+    /// 1.
     pub(crate) fn halved(self, times: u32) -> Self {
         let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
         Self { width: half(self.width), height: half(self.height), depth: half(self.depth) }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::util::from;
 
-/// A number of 16 bits: its name, its layout, and its conversions from and to the bits of an `f32`.
+/// Defines a number of 16 bits: its name, its layout, and its conversions from and to the bits of an `f32`.
 macro_rules! half {
     (
         $(#[$about:meta])*
@@ -42,21 +42,21 @@ macro_rules! half {
                 Self(bits)
             }
 
-            /// Its bits.
+            /// The number's bits.
             pub const fn to_bits(self) -> u16 {
                 self.0
             }
 
-            /// The number nearest to `value`, of two that are equally near the one whose last bit
-            /// is zero. What is too large becomes infinite; a NaN keeps its sign and the upper bits
-            /// of its payload, and becomes quiet.
+            /// Returns the number nearest to `value`; if two are equally near, the one whose last bit is
+            /// zero. A value that is too large becomes infinite. A NaN keeps its sign and the upper bits of
+            /// its payload, and becomes quiet.
             pub const fn from_f32(value: f32) -> Self {
                 let bits = value.to_bits();
                 let sign = (bits >> 16) as u16 & 0x8000;
                 Self(sign | $narrow(bits & 0x7fff_ffff))
             }
 
-            /// The same number, exactly; a NaN keeps its sign and its payload.
+            /// Returns exactly the same number; a NaN keeps its sign and its payload.
             pub const fn to_f32(self) -> f32 {
                 let sign = (self.0 as u32 & 0x8000) << 16;
                 f32::from_bits(sign | $widen(self.0 as u32 & 0x7fff))
@@ -107,8 +107,7 @@ half! {
     /// IEEE 754's number of 16 bits, CUDA's `__half`: 5 bits of exponent, 10 of fraction, at most
     /// 65504.
     ///
-    /// For storage and for kernels: it converts, and does not calculate. Its bits are those of
-    /// `half::f16`.
+    /// For storage and for kernels: it has conversions but no arithmetic. Its bits are those of `half::f16`.
     ///
     /// ```
     /// use cuda_core::f16;
@@ -136,8 +135,7 @@ half! {
 half! {
     /// The upper half of an `f32`, CUDA's `__nv_bfloat16`: 8 bits of exponent, 7 of fraction.
     ///
-    /// For storage and for kernels: it converts, and does not calculate. Its bits are those of
-    /// `half::bf16`.
+    /// For storage and for kernels: it has conversions but no arithmetic. Its bits are those of `half::bf16`.
     ///
     /// ```
     /// use cuda_core::bf16;
@@ -151,23 +149,23 @@ half! {
     max 0x7f7f, infinity 0x7f80, epsilon 0x3c00, normal 0x0080
 }
 
-/// Bits of the fraction of an `f32` beyond those of an `f16`.
+/// How many more bits the fraction of an `f32` has than that of an `f16`.
 const DROPPED: u32 = 13;
-/// The difference of the exponents' biases, 127 and 15, where an `f32` has its exponent.
+/// The difference of the exponents' biases, 127 and 15, at the position of an `f32`'s exponent.
 const REBIAS: u32 = (127 - 15) << 23;
 /// The bits of infinity.
 const INFINITY: u32 = f32::INFINITY.to_bits();
-/// The least `f32` that is normal as an `f16`, 2⁻¹⁴, and the first that is beyond all of them, 2¹⁶.
+/// The bits of the least `f32` that is normal as an `f16`, 2⁻¹⁴, and of 2¹⁶, which is beyond all `f16`s.
 const NORMAL: u32 = 113 << 23;
 const BEYOND: u32 = 143 << 23;
 
-/// Drops the last `count` bits, rounding to nearest, and to even between two.
+/// Drops the last `count` bits, rounding to nearest, ties to even.
 const fn rounded(bits: u32, count: u32) -> u32 {
     let odd = bits >> count & 1;
     (bits + (1 << (count - 1)) - 1 + odd) >> count
 }
 
-/// The magnitude of an `f16` as that of an `f32`.
+/// Converts the magnitude of an `f16` to that of an `f32`.
 const fn wide_of_half(half: u32) -> u32 {
     match half {
         0..0x0400 => (half as f32 / (1 << 24) as f32).to_bits(),
@@ -178,8 +176,7 @@ const fn wide_of_half(half: u32) -> u32 {
 
 const fn half_of_wide(wide: u32) -> u16 {
     let half = match wide {
-        // The numbers from 0.5 on are 2⁻²⁴ apart, as the subnormal halves are: the sum is rounded
-        // to one of them.
+        // The `f32`s from 0.5 on are 2⁻²⁴ apart, as subnormal halves are: the addition rounds to one of them.
         0..NORMAL => (f32::from_bits(wide) + 0.5).to_bits() - 0.5f32.to_bits(),
         NORMAL..BEYOND => rounded(wide - REBIAS, DROPPED),
         BEYOND..=INFINITY => 0x7c00,
@@ -204,7 +201,7 @@ const fn brain_of_wide(wide: u32) -> u16 {
 mod tests {
     use super::{bf16, f16};
 
-    /// Every number survives the way to `f32` and back; a NaN becomes quiet by `quiet`.
+    /// Checks that every number survives the conversion to `f32` and back; a NaN becomes quiet by `quiet`.
     fn round_trips(narrow: fn(f32) -> u16, widen: fn(u16) -> f32, infinity: u16, quiet: u16) {
         for bits in 0..=u16::MAX {
             let nan = bits & 0x7fff > infinity;
@@ -214,11 +211,12 @@ mod tests {
         }
     }
 
-    /// Between every two neighbours, what is below, at and above the middle goes to the nearer one.
+    /// Checks that values just below, at and just above the middle of two neighbours round to the nearer one,
+    /// or to even.
     fn rounds_to_nearest(narrow: fn(f32) -> u16, widen: fn(u16) -> f32, infinity: u16) {
         for low in 0..infinity {
             let high = low + 1;
-            // Of infinity, where the next number would be.
+            // Infinity stands for where the next number would be.
             let step = f64::from(widen(low)) - f64::from(widen(low.saturating_sub(1)));
             let above = match high == infinity {
                 true => f64::from(widen(low)) + step,
@@ -267,7 +265,7 @@ mod tests {
         assert_eq!(narrow(f32::from_bits(0x7f80_0001)), 0x7fc0, "a NaN of low bits stays one");
     }
 
-    /// What the constants mean, by the neighbours of each.
+    /// Checks each constant by its neighbours.
     macro_rules! is_consistent {
         ($half:ident) => {
             let next = |half: $half| $half::from_bits(half.to_bits() + 1);
@@ -275,7 +273,8 @@ mod tests {
             assert_eq!($half::MIN.to_f32(), -$half::MAX.to_f32());
             assert_eq!($half::NEG_INFINITY.to_f32(), f32::NEG_INFINITY);
             assert_eq!($half::EPSILON.to_f32(), next($half::ONE).to_f32() - 1.0);
-            // Below it numbers are as far apart as above it, so the one before has no leading one.
+            // Numbers are as far apart below `MIN_POSITIVE` as above it, so the one before it has no leading
+            // one.
             let below = $half::from_bits($half::MIN_POSITIVE.to_bits() - 1);
             let step = $half::from_bits(1).to_f32();
             assert_eq!($half::MIN_POSITIVE.to_f32() - below.to_f32(), step);

@@ -1,4 +1,4 @@
-//! Types that are nothing but their bytes.
+//! Types whose values are plain bytes.
 
 /// A type whose values are plain bytes: whatever a device wrote is a valid value.
 ///
@@ -14,8 +14,8 @@
 /// ```
 ///
 /// # Safety
-/// Every bit pattern of the type's size is a valid value; it has no padding, no interior
-/// mutability and no pointers.
+/// Every bit pattern of the type's size is a valid value. The type has no padding, no interior mutability and
+/// no pointers.
 ///
 /// ```
 /// #[derive(Clone, Copy)]
@@ -47,10 +47,10 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
 /// Declares structs that are [`Pod`]: the elements of buffers and arguments of kernels.
 ///
-/// Each is `#[repr(C)]`, `Clone` and `Copy` without being declared so: leave these two out of your own
-/// `#[derive(…)]`, which may have others. The compiler checks that its
-/// fields are `Pod`, and that there is no padding between or after them, so no `unsafe` is
-/// written. It takes structs with named fields and without type parameters.
+/// Each struct becomes `#[repr(C)]`, `Clone` and `Copy`: leave these two traits out of your own
+/// `#[derive(…)]`, which may have others. The compiler checks that the fields are `Pod`, and that there is no
+/// padding between or after them, so you write no `unsafe`. The macro takes structs with named fields and
+/// without type parameters.
 ///
 /// ```
 /// cuda_core::pod! {
@@ -76,9 +76,10 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 /// ```
 ///
 /// CUDA aligns its vector types to more than their elements: `float2` to 8 bytes, `float4` and `double2` to
-/// 16, but `float3` to 4. An array in their place is aligned like its elements. So `{ mass: f32, place: [f32; 4] }`
-/// has `place` at byte 4 and no padding, and compiles, but the kernel's `struct { float mass; float4 place; }` has it
-/// at byte 16. Give such a field a type with CUDA's alignment, and the gap becomes an error until it is a field:
+/// 16, but `float3` to 4. An array in their place is aligned like its elements. So
+/// `{ mass: f32, place: [f32; 4] }` has `place` at byte 4 and no padding, and compiles, but the kernel's
+/// `struct { float mass; float4 place; }` has it at byte 16. Give such a field a type with CUDA's alignment,
+/// and the gap becomes an error until it is a field:
 ///
 /// ```
 /// cuda_core::pod! {
@@ -114,7 +115,7 @@ macro_rules! pod {
         }
 
         const _: () = {
-            // Of the field itself: an attribute may have changed what is written above.
+            // The size of the field itself: an attribute may have changed the type written above.
             const fn size<S, F: $crate::Pod>(_: fn(S) -> F) -> usize {
                 ::core::mem::size_of::<F>()
             }
@@ -150,14 +151,14 @@ macro_rules! pod {
     };
 }
 
-/// The bytes of a slice.
+/// Returns the bytes of a slice.
 pub(crate) fn bytes_of<T: Pod>(slice: &[T]) -> &[u8] {
     // SAFETY: `Pod` has no padding, so all `size_of_val` bytes are initialised; `u8` has no
     // alignment to keep; the lifetime is that of the borrow.
     unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), size_of_val(slice)) }
 }
 
-/// The bytes of a slice, to be written.
+/// Returns the bytes of a slice for writing.
 pub(crate) fn bytes_of_mut<T: Pod>(slice: &mut [T]) -> &mut [u8] {
     // SAFETY: `Pod` has no padding, so all `size_of_val` bytes are initialised, and any that are
     // written make valid values; `u8` has no alignment to keep; the lifetime is that of the

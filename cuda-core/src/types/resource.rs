@@ -1,4 +1,4 @@
-//! What a `Drop` can leave behind.
+//! Resources that a `Drop` can leave behind.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ macro_rules! shown {
 }
 
 shown! {
-    /// What a failed `Drop` or `close` left behind, or may have left behind if the releasing call
+    /// A resource that a failed `Drop` or `close` left behind, or may have left behind if the releasing call
     /// failed.
     ///
     /// ```
@@ -39,7 +39,7 @@ shown! {
         DeviceMemory = "device memory",
         /// Pinned host memory that was not freed.
         PinnedMemory = "pinned memory",
-        /// Host memory that is not pinned and that a copy may still use: given to the copy, or staging
+        /// Host memory that is not pinned and that a copy may still use: memory given to the copy, or staging
         /// memory.
         HostMemory = "host memory that a copy uses",
         /// Physical memory whose handle was not released.
@@ -77,8 +77,8 @@ shown! {
         Graph = "a graph",
         /// An executable graph that was not destroyed.
         GraphExec = "an executable graph",
-        /// Modules and functions that an executable graph kept, whose last launch cannot be proven
-        /// complete; the memory and the stream of an operation of NCCL whose communicator could not be aborted.
+        /// Modules and functions that an executable graph kept, whose last launch cannot be proven complete;
+        /// the memory and the stream of an operation of NCCL whose communicator could not be aborted.
         UsedByWork = "what work may still use",
         /// A communicator of NCCL that was not destroyed.
         Communicator = "a communicator",

@@ -19,7 +19,7 @@ pub struct MemoryInfo {
 }
 
 /// What a pool holds: a [`CachingPool`](crate::CachingPool) of one device's memory, a
-/// [`MemoryPool`](crate::MemoryPool), or a [`PinnedPool`](crate::PinnedPool). In bytes; what a
+/// [`MemoryPool`](crate::MemoryPool), or a [`PinnedPool`](crate::PinnedPool). In bytes; a quantity that a
 /// pool does not count is zero.
 ///
 /// `used + free + pending` is `reserved`.
@@ -38,24 +38,24 @@ pub struct MemoryInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct PoolUsage {
-    /// Taken from the device or the system: a caching pool takes segments of at least 2 MiB.
+    /// Bytes taken from the device or the system: a caching pool takes segments of at least 2 MiB.
     pub reserved: usize,
-    /// The most that was reserved since the peaks were reset. Of a caching pool, the sum over the
-    /// device's contexts.
+    /// The most that was reserved since the peaks were reset. For a caching pool, the sum over the device's
+    /// contexts.
     pub reserved_peak: usize,
-    /// In buffers, after rounding: of pinned memory by up to an eighth, or beyond 32 MiB by up to
-    /// two mebibytes.
+    /// Bytes in buffers, after rounding: pinned memory is rounded by up to an eighth, or beyond 32 MiB by up
+    /// to 2 MiB.
     pub used: usize,
-    /// The most that was in buffers at once since the peaks were reset. Of a caching pool, an upper
-    /// bound: the sum of the peaks of all streams, or the most that was reserved; exact if a single
-    /// stream allocates. One counter for all streams would cost each allocation more than all the
-    /// rest; [`Statistics`](crate::adaptors::Statistics) has one.
+    /// The most that was in buffers at once since the peaks were reset. For a caching pool, an upper bound:
+    /// the smaller of the sum of all streams' peaks and the most that was reserved; exact if a single stream
+    /// allocates. One counter for all streams would cost each allocation more than all the rest;
+    /// [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
-    /// Free for the stream that freed it, and kept for later allocations; `trim` may have to leave it
-    /// while that stream still works.
+    /// Bytes that are free for the stream that freed them, and kept for later allocations; `trim` may have to
+    /// keep them while that stream still works.
     pub free: usize,
-    /// Freed while other streams, or copies, still used it, as far as known when last checked. The
-    /// driver's pools do not count it.
+    /// Bytes that were freed while other streams, or copies, still used them, as of the last check. The
+    /// driver's pools do not count them.
     pub pending: usize,
     /// The largest block that a caching pool can allocate without asking the device.
     pub largest_free: usize,
@@ -63,13 +63,13 @@ pub struct PoolUsage {
     pub allocations: u64,
     /// The bytes that a caching pool has allocated so far, after rounding.
     pub allocated: u64,
-    /// The most that may be reserved, of a caching pool in each context of the device; [`None`]
-    /// without a limit, and for the driver's pools.
+    /// The most that may be reserved, for a caching pool in each context of the device; [`None`] without a
+    /// limit, and for the driver's pools.
     pub limit: Option<usize>,
 }
 
 impl PoolUsage {
-    /// Of a pool that holds nothing.
+    /// The usage of a pool that holds nothing.
     pub(crate) const NONE: Self = Self {
         reserved: 0,
         reserved_peak: 0,
@@ -83,7 +83,7 @@ impl PoolUsage {
         limit: None,
     };
 
-    /// Counts a block of so many bytes as used.
+    /// Counts a block of `bytes` as used.
     #[inline]
     pub(crate) fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;

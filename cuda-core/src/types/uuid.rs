@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A device's identifier, in the notation of `nvidia-smi` and `CUDA_VISIBLE_DEVICES`:
 /// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`. `Display` writes `GPU-` also for an instance of a device
-/// (MIG), whose identifier `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have with `MIG-`.
+/// (MIG), although `nvidia-smi` and `CUDA_VISIBLE_DEVICES` write `MIG-`.
 ///
 /// ```
 /// let uuid: cuda_core::Uuid = "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7".parse()?;
@@ -15,7 +15,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
-/// Bytes that a dash precedes.
+/// Indices of the bytes that a dash precedes.
 const DASHES: [usize; 4] = [4, 6, 8, 10];
 
 impl Uuid {
@@ -24,7 +24,7 @@ impl Uuid {
         Self(bytes)
     }
 
-    /// Its bytes, in the driver's order.
+    /// The identifier's bytes, in the driver's order.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// A release of CUDA, such as 12.4: of the driver, of the runtime, of NVRTC; or of NCCL. Ordered by
-/// age.
+/// A release, such as 12.4, of CUDA's driver, runtime or NVRTC, or of NCCL. Ordered by age.
 ///
 /// ```
 /// use cuda_core::Version;
@@ -26,7 +25,7 @@ impl Version {
         Self { major, minor }
     }
 
-    /// The release with this `CUDA_VERSION`: 12040 is 12.4. `number` is not negative.
+    /// Returns the release with this `CUDA_VERSION`: 12040 is 12.4. `number` is not negative.
     pub(crate) const fn of(number: i32) -> Self {
         let number = number as u32;
         Self::new(number / 1000, number % 1000 / 10)

@@ -1,7 +1,7 @@
-//! `Debug`, `Eq` and `Hash` by what a type chooses to show or compare.
+//! `Debug`, `Eq` and `Hash` by the parts that a type chooses.
 
-/// Implements `Debug`: named parts, with `; ..` after them if there are others, one part without a
-/// name, or a text.
+/// Implements `Debug` as named parts (followed by `; ..` if the type has others), as one part without a name,
+/// or as a text.
 ///
 /// ```text
 /// debug_by! { [A: Debug] Hooks<A>: |it| "Hooks" { inner: it.inner; .. } }

@@ -1,9 +1,9 @@
-//! Numbers of bytes as people write them.
+//! Parsing of byte counts as people write them.
 
-/// `65536`, `64KiB`, `4 MiB` or `2GiB`.
+/// Parses a number of bytes such as `65536`, `64KiB`, `4 MiB` or `2GiB`.
 pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
     let text = text.trim();
-    // A sign is none.
+    // Refuses a `+`, which `usize::from_str` accepts.
     let begins = text.starts_with(|first: char| first.is_ascii_digit());
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
     let (number, shift) =

@@ -1,8 +1,8 @@
-//! Sets of flags as CUDA has them: numbers whose bits have names.
+//! Sets of CUDA flags: numbers whose bits have names.
 
 use std::fmt;
 
-/// Defines a set of flags by the header's constants, whose type differs by platform. Bits without a name
+/// Defines a set of flags from the header's constants, whose type differs by platform. Bits without a name
 /// are kept: a newer driver may know them.
 macro_rules! flags {
     (
@@ -63,7 +63,7 @@ macro_rules! flags {
 
 pub(crate) use flags;
 
-/// `Flags(ONE | OTHER | 0x80)`: those with a name, then the bits that have none.
+/// Writes `Flags(ONE | OTHER | 0x80)`: the flags with a name, then the bits that have none.
 pub(crate) fn show(
     f: &mut fmt::Formatter<'_>,
     set: &str,

@@ -3,9 +3,9 @@
 use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr;
 
-/// A list of `N` elements inline, or of any number on the heap. The elements have no `Drop`.
+/// A list of up to `N` elements inline, or of any number on the heap. The elements have no `Drop`.
 pub(crate) struct InlineVec<T, const N: usize> {
-    // INVARIANT: while nothing has spilled, the first `len` are initialised.
+    // INVARIANT: while nothing has spilled, the first `len` elements are initialised.
     inline: [MaybeUninit<T>; N],
     len: usize,
     /// All elements, once there are more than `N`.
@@ -16,16 +16,15 @@ impl<T, const N: usize> InlineVec<T, N> {
     /// Inline elements are not dropped, so their type must not need it.
     const PLAIN: () = assert!(!needs_drop::<T>());
 
-    /// An empty list. Initialises none of the inline elements.
+    /// Makes an empty list. Initialises none of the inline elements.
     #[inline]
     pub(crate) fn new() -> Self {
         let () = Self::PLAIN;
         Self { inline: [const { MaybeUninit::uninit() }; N], len: 0, spilled: Vec::new() }
     }
 
-    /// Appends what `make` returns, constructed in place: an element passed by value would go
-    /// through memory, written in small pieces and read in large ones, which processors handle
-    /// slowly.
+    /// Appends the element that `make` returns, constructed in place. An element passed by value would go
+    /// through memory, written in small pieces and read in large ones, which processors handle slowly.
     #[inline]
     pub(crate) fn push(&mut self, make: impl FnOnce() -> T) {
         match self.inline.get_mut(self.len) {
@@ -35,13 +34,13 @@ impl<T, const N: usize> InlineVec<T, N> {
         self.len += 1;
     }
 
-    /// Moves all elements to the heap, unless they are there, and appends one.
+    /// Moves all elements to the heap, unless they are there already, and appends one.
     #[cold]
     fn spill(&mut self, element: T) {
         if self.spilled.is_empty() {
             self.spilled.reserve(N + 1);
             for place in &self.inline {
-                // SAFETY: all `N` are initialised, since there is no room for another; each is read
+                // SAFETY: all `N` elements are initialised, since there is no room for another; each is read
                 // once and not accessed again, since `spilled` has elements from now on.
                 let moved = unsafe { place.assume_init_read() };
                 self.spilled.push(moved);
@@ -72,8 +71,8 @@ impl<T, const N: usize> InlineVec<T, N> {
     }
 }
 
-/// [`InlineVec`] for elements that have a `Drop`. A type of its own, since a list with a `Drop` must not
-/// outlive what its elements borrow, which users' lists of arguments do.
+/// [`InlineVec`] for elements that have a `Drop`. It is a separate type because a list with a `Drop` must not
+/// outlive what its elements borrow, and users' lists of arguments do.
 pub(crate) struct OwningInlineVec<T, const N: usize>(InlineVec<ManuallyDrop<T>, N>);
 
 impl<T, const N: usize> OwningInlineVec<T, N> {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use cuda_sys::os::{self, Library};
 
-/// Defines a table of a library's functions, each with the types of its arguments and, unless that is an
-/// `int`, of its result. Those after `optional` are [`None`] in a library that lacks them.
+/// Defines a table of a library's functions, each with the types of its arguments and, unless it is an `int`,
+/// of its result. Functions after `optional` are [`None`] if the library lacks them.
 macro_rules! functions {
     (@type ($($argument:ty),*)) => { unsafe extern "C" fn($($argument),*) -> std::ffi::c_int };
     (@type ($($argument:ty),*) $result:ty) => { unsafe extern "C" fn($($argument),*) -> $result };
@@ -53,13 +53,13 @@ macro_rules! functions {
 
 pub(crate) use functions;
 
-/// Why a library without that function is not accepted.
+/// Explains why a library without that function is not accepted.
 #[cold]
 pub(crate) fn lacks(symbol: &CStr) -> String {
     format!("it lacks {}", symbol.to_string_lossy())
 }
 
-/// The function at this address; [`None`] for null.
+/// Returns the function at this address; [`None`] for null.
 ///
 /// # Safety
 /// `F` is a type of function pointers, and an address that is not null is a function of that type.
@@ -69,12 +69,12 @@ pub(crate) unsafe fn function<F: Copy>(address: *const c_void) -> Option<F> {
     (!address.is_null()).then(|| unsafe { mem::transmute_copy(&address) })
 }
 
-/// What `load` makes of the first library that it accepts, or what was tried, with the loader's
-/// answers.
+/// Returns what `load` makes of the first library that it accepts; otherwise a list of what was tried, with
+/// the loader's answers.
 ///
-/// `variable` names a library to use instead of those called `names`. To these, `more` may add
-/// others. Both are ignored if the process has more rights than the user who started it: that user
-/// must not choose the code that it runs.
+/// The environment variable `variable` names a library to use instead of those called `names`, to which
+/// `more` may add others. Both `variable` and `more` are ignored if the process has more rights than the user
+/// who started it: that user must not choose the code that it runs.
 pub(crate) fn find<T>(
     variable: &str,
     names: &[&str],
@@ -103,11 +103,11 @@ pub(crate) fn find<T>(
     Err(tried)
 }
 
-/// What was tried, where a thread of the parent process was loading the library at the fork.
+/// The list of what was tried, if a thread of the parent process was loading the library at the fork.
 pub(crate) const FORKED_MEANWHILE: &str =
     " nothing (this process was forked while a thread of its parent did)";
 
-/// The value of an environment variable that is not empty.
+/// Returns the value of an environment variable, unless it is empty.
 pub(crate) fn set(variable: &str) -> Option<OsString> {
     std::env::var_os(variable).filter(|value| !value.is_empty())
 }

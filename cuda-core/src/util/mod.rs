@@ -30,8 +30,8 @@ pub(crate) use sync::{Locks, get_or_try_init, lock, lock_all, thread_number, wai
 pub(crate) use tree::Tree;
 pub(crate) use turns::Turns;
 
-/// The value of an environment variable, to be parsed: what is no Unicode in it is replaced, so that it is
-/// refused rather than ignored.
+/// Returns the value of an environment variable, to be parsed. Invalid Unicode is replaced, so that the
+/// parser refuses the value instead of ignoring it.
 pub(crate) fn setting(name: &str) -> Option<String> {
     std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! What runs at the end of a scope, or when a value goes.
+//! A function that runs at the end of a scope, or when a value is dropped.
 
 /// Calls a function when dropped, also while the thread panics.
 pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
@@ -8,7 +8,7 @@ impl<F: FnOnce()> OnDrop<F> {
         Self(Some(f))
     }
 
-    /// The function is dropped, and not called.
+    /// Drops the function without calling it.
     pub(crate) fn disarm(mut self) {
         self.0 = None;
     }

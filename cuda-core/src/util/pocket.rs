@@ -1,8 +1,8 @@
-//! Fields that a room keeps for a room above it.
+//! Fields that a lower room keeps for a room above it.
 
-/// A field of a type that only a room above knows. The lower room names the field; the upper one
-/// says, by implementing this for the name, what is in it. So the lower room imports nothing, and
-/// what is there lies in place and is called directly.
+/// A field whose type only a room above knows. The lower room names the field; the upper room implements this
+/// trait for the name and so chooses the field's type. The lower room imports nothing, and the content is
+/// stored in place and called directly.
 pub(crate) trait Pocket {
     /// The field's type. The field starts as its default.
     type Content: Default;

@@ -1,6 +1,6 @@
-//! Enumerations with a value of the driver's for each variant.
+//! Enumerations whose variants stand for values of the driver.
 
-/// Defines an enumeration, each variant with the constant of the driver's API that it stands for.
+/// Defines an enumeration. Each variant is given the constant of the driver API that it stands for.
 macro_rules! raw_enum {
     (
         $(#[$about:meta])*
@@ -23,7 +23,7 @@ macro_rules! raw_enum {
                 }
             }
 
-            /// [`None`] for a value without a variant.
+            /// Returns [`None`] for a value without a variant.
             pub(crate) fn from_raw(raw: cuda_sys::$raw) -> Option<Self> {
                 match raw {
                     $(cuda_sys::$value => Some(Self::$variant),)*

@@ -1,6 +1,6 @@
-//! Names of things by which other processes open them.
+//! Names by which other processes open memory and events.
 
-/// Defines a name of 64 bytes that the driver makes and reads, as the type `$raw`.
+/// Defines a name of 64 bytes, which the driver writes and reads as the type `$raw`.
 macro_rules! sent_bytes {
     ($(#[$about:meta])* $name:ident: $raw:ty) => {
         $(#[$about])*
@@ -10,7 +10,7 @@ macro_rules! sent_bytes {
         const _: () = assert!(size_of::<$raw>() == 64 && align_of::<$raw>() == 1);
 
         impl $name {
-            /// The name with these bytes, which `to_bytes` returned, usually in another process.
+            /// Makes the name from bytes that `to_bytes` returned, usually in another process.
             pub const fn from_bytes(bytes: [u8; 64]) -> Self {
                 Self(bytes)
             }

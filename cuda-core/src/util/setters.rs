@@ -1,6 +1,7 @@
 //! Methods that change one field of a value.
 
-/// Implements them: `setters! { with_name(name: &str) => name = name.into(); }`, each with its documentation.
+/// Implements setters, each with its documentation:
+/// `setters! { with_name(name: &str) => name = name.into(); }`.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),*) => $target:ident = $value:expr;)*) => {$(
         $(#[$doc])*

@@ -13,10 +13,10 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What [`lock_all`] returns.
+/// Guards of the mutexes that [`lock_all`] locks.
 pub(crate) type Locks<'a> = OwningInlineVec<MutexGuard<'a, ()>, 2>;
 
-/// Locks all of them, each once, in an order that all threads follow: that of their addresses.
+/// Locks all mutexes, each once, in an order that all threads follow: that of their addresses.
 pub(crate) fn lock_all<'a>(all: impl Iterator<Item = &'a Mutex<()>>) -> Locks<'a> {
     let mut listed = InlineVec::<_, 8>::new();
     all.for_each(|mutex| listed.push(|| mutex));
@@ -31,7 +31,7 @@ pub(crate) fn lock_all<'a>(all: impl Iterator<Item = &'a Mutex<()>>) -> Locks<'a
     held
 }
 
-/// Waits for as long as `condition` holds. Asks it again after each wait, also where the lock is poisoned:
+/// Waits while `condition` holds. Checks it again after each wait even if the lock is poisoned:
 /// [`Condvar::wait_while`] then returns early.
 pub(crate) fn wait_while<'a, T>(
     changed: &Condvar,
@@ -44,7 +44,7 @@ pub(crate) fn wait_while<'a, T>(
     guard
 }
 
-/// [`OnceLock::get_or_init`] for a value that may fail to be made; the next call then tries again.
+/// [`OnceLock::get_or_init`] with a `make` that may fail; the next call then tries again.
 #[inline]
 pub(crate) fn get_or_try_init<T, E>(
     cell: &OnceLock<T>,
@@ -57,7 +57,7 @@ pub(crate) fn get_or_try_init<T, E>(
     Ok(cell.get_or_init(|| made))
 }
 
-/// An id of the calling thread that no other thread of the process ever has.
+/// Returns an id of the calling thread that no other thread of the process ever has.
 pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {

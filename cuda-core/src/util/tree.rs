@@ -1,8 +1,8 @@
 //! Ordered maps that share one B-tree.
 //!
-//! The standard library's B-tree is compiled anew for each type of key and value; with fifteen of them it
-//! was a quarter of this crate's build. The maps here all use the same one, from numbers to indices, and
-//! keep their values in a list.
+//! The standard library's B-tree is compiled anew for each type of key and value; fifteen of them took a
+//! quarter of this crate's build time. The maps here all use the same one, from numbers to indices, and keep
+//! their values in a list.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -10,12 +10,12 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 type Numbers = [u64; 2];
 
-/// What a [`Tree`] is ordered by.
+/// A key of a [`Tree`].
 pub(crate) trait TreeKey: Copy {
-    /// In the order of the keys.
+    /// Returns numbers that are ordered as the keys are.
     fn numbers(self) -> Numbers;
 
-    /// The reverse.
+    /// Makes the key from its numbers.
     fn of(numbers: Numbers) -> Self;
 }
 
@@ -44,10 +44,10 @@ tree_keys! {
         |[first, second]| (first as usize, second);
 }
 
-/// A map from keys to values, in the order of the keys. With `()` for values it is a set.
+/// A map from keys to values, in the order of the keys. With `()` as the value type it is a set.
 pub(crate) struct Tree<K, V> {
     /// Each key's index in `values`.
-    // INVARIANT: the values of these, and of no others, are `Some`.
+    // INVARIANT: the values at these indices, and no others, are `Some`.
     index: BTreeMap<Numbers, usize>,
     values: Vec<Option<V>>,
     /// Indices without a value.
@@ -78,17 +78,17 @@ impl<K: TreeKey, V> Tree<K, V> {
         self.values.get_mut(at)?.as_mut()
     }
 
-    /// Returns the value that the key had.
+    /// Sets the key's value, and returns the value that it had.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.place(key).replace(value)
     }
 
-    /// The value of the key; created if there is none.
+    /// Returns the key's value, creating it if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.place(key).get_or_insert_with(make)
     }
 
-    /// The key's place in `values`, which is empty if the key is new: the caller fills it.
+    /// Returns the key's place in `values`. It is empty if the key is new; the caller fills it.
     fn place(&mut self, key: K) -> &mut Option<V> {
         let Self { index, values, free, .. } = self;
         let unused = || {
@@ -107,8 +107,8 @@ impl<K: TreeKey, V> Tree<K, V> {
         self.values.get_mut(at)?.take()
     }
 
-    // The bounds are values, and not a generic range: this is compiled once for each map, and not with
-    // each kind of range.
+    // The bounds are values, not a generic range, so this is compiled once for each map, not for each kind of
+    // range.
     pub(crate) fn range(
         &self,
         from: Bound<K>,
@@ -163,7 +163,7 @@ impl<K: TreeKey, V> Default for Tree<K, V> {
 mod tests {
     use super::*;
 
-    /// Beside the standard library's, on random keys.
+    /// Compares the tree with the standard library's map on random keys.
     #[test]
     fn it_is_an_ordered_map() {
         let mut tree = Tree::new();

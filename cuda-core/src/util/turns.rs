@@ -1,16 +1,16 @@
-//! Maps whose entries go out of date.
+//! Maps whose entries become obsolete.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::{Deref, DerefMut};
 
 use super::tree::Tree;
 
-/// A map keyed by numbers that are never reused, such as timeline ids. Its entries are checked
-/// round-robin, a few at each operation, so that finding those that are out of date costs each
-/// operation only that, however many entries there are.
+/// A map keyed by numbers that are never reused, such as timeline ids. Its entries are checked round-robin, a
+/// few at each operation. So finding obsolete entries has a constant cost for each operation, however many
+/// entries there are.
 pub(crate) struct Turns<V> {
     entries: Tree<u64, V>,
-    /// Where the round continues: the first entry with a key from here on.
+    /// The round continues at the first entry whose key is at least this.
     next: u64,
 }
 
@@ -19,7 +19,7 @@ impl<V> Turns<V> {
         Self { entries: Tree::new(), next: 0 }
     }
 
-    /// The keys from `from` on, then those from the start: at most `most`, each once.
+    /// Returns the keys from `from` on, then those from the start: at most `most`, each once.
     pub(crate) fn following(&self, from: u64, most: usize) -> Vec<u64> {
         let later = self.entries.range(Included(from), Unbounded);
         let from_the_start = self.entries.range(Unbounded, Excluded(from));
@@ -27,15 +27,15 @@ impl<V> Turns<V> {
         keys.take(most).collect()
     }
 
-    /// The next keys of the round: at most `most`, each once.
+    /// Returns the next keys of the round: at most `most`, each once.
     pub(crate) fn in_turn(&mut self, most: usize) -> Vec<u64> {
         let keys = self.following(self.next, most);
         self.next = keys.last().map_or(0, |last| last + 1);
         keys
     }
 
-    /// Inserts a value, then removes and returns the values that `is_over` selects among the next
-    /// two of the round: more than are inserted, so the map does not grow without bound.
+    /// Inserts a value, then removes and returns the values that `is_over` selects among the next two of the
+    /// round. It checks more entries than it inserts, so the map does not grow without bound.
     pub(crate) fn enter(
         &mut self,
         key: u64,
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn entries_that_are_over_do_not_pile_up() {
         let mut map = Turns::new();
-        // The first ten stay; the others are over when they are twenty entries old.
+        // The first ten stay; the others are obsolete when they are twenty entries old.
         for key in 0..1000 {
             map.enter(key, key, |old| *old >= 10 && old + 20 < key);
             assert!(map.len() < 100, "{} after {key}", map.len());

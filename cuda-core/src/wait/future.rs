@@ -20,17 +20,17 @@ use crate::types::Pod;
 use crate::util::{debug_by, lock};
 use crate::wait::PendingMark;
 
-/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::ready`] and similar.
+/// A future that waits for points of streams: returned by [`Buffer::ready`], [`Stream::ready`] and similar.
 ///
 /// The points are fixed when the future is created, not when it is first polled. Dropping the
 /// future loses nothing: buffers still wait by themselves for the work that uses them.
 ///
-/// Threads of this crate wake the task. Up to 16 of them sleep in `cuEventSynchronize`, for a point of one stream each.
-/// If more streams are awaited at a time, one more thread polls the remaining ones, with pauses that grow from 20 µs to
-/// 1 ms, or to four times what a round of polling takes if that is more.
+/// Threads of this crate wake the task. Up to 16 of them sleep in `cuEventSynchronize`, each for a point of
+/// one stream. If more streams are awaited at once, one more thread polls the remaining ones, with pauses
+/// that grow from 20 µs to 1 ms, or to four times the duration of a polling round if that is longer.
 ///
 /// # Errors
-/// It yields the driver's errors about the work waited for, and
+/// The future yields the driver's errors about the work waited for, and
 /// [`Error::NoThread`](crate::Error::NoThread).
 ///
 /// ```no_run
@@ -46,7 +46,7 @@ use crate::wait::PendingMark;
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
     state: ReadyState,
-    /// The memory that is waited for stays borrowed meanwhile.
+    /// Keeps the memory that is waited for borrowed.
     _borrow: PhantomData<&'a ()>,
 }
 
@@ -54,7 +54,7 @@ enum ReadyState {
     /// Not polled yet.
     New(Result<Vec<PendingMark>>),
     Waiting(Arc<Ticket>),
-    /// The future has returned this, and returns it again if polled again.
+    /// The result, which the future has returned, and returns again if polled again.
     Done(Result<()>),
 }
 
@@ -62,7 +62,7 @@ enum ReadyState {
 struct Ticket(Mutex<Progress>);
 
 struct Progress {
-    /// Points not reached yet.
+    /// The number of points not reached yet.
     left: usize,
     reached: Result<()>,
     waker: Option<Waker>,
@@ -104,7 +104,8 @@ impl Ready<'_> {
 }
 
 impl Ticket {
-    /// One point has been reached, or could not be proven to be.
+    /// Notes that one point has been reached, or could not be proven to be. Wakes the task if it has nothing
+    /// left to wait for.
     fn tell(&self, reached: Result<()>) {
         let waker = {
             let mut progress = lock(&self.0);
@@ -115,20 +116,20 @@ impl Ticket {
             let over = progress.left == 0 || progress.reached.is_err();
             progress.waker.take_if(|_| over)
         };
-        // Foreign code: not under the lock.
+        // Called outside the lock, since it is foreign code.
         if let Some(waker) = waker {
             contain(|| waker.wake());
         }
     }
 
-    /// No task is to be woken any more.
+    /// Drops the waker: no task is to be woken any more.
     fn forget_waker(&self) {
         let waker = lock(&self.0).waker.take();
         contain(|| drop(waker));
     }
 
     fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
-        // Foreign code, as its drop is: not under the lock.
+        // Cloned, and dropped, outside the lock, since both are foreign code.
         let mut other = Some(waker.clone());
         let mut progress = lock(&self.0);
         if progress.left == 0 || progress.reached.is_err() {
@@ -148,8 +149,7 @@ impl Future for Ready<'_> {
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
         let started = match &mut self.state {
             ReadyState::Done(result) => return Poll::Ready(result.clone()),
-            // In a fork's child the threads that would wake it do not exist, and may have held
-            // locks.
+            // In a fork's child the threads that would wake the task do not exist, and may have held locks.
             ReadyState::Waiting(ticket) => {
                 return match driver::ensure_not_gone() {
                     Ok(()) => ticket.poll(task.waker()),
@@ -157,7 +157,7 @@ impl Future for Ready<'_> {
                 };
             }
             ReadyState::New(pending) => {
-                // Foreign code, which may panic: before the marks are taken.
+                // Cloned before the marks are taken, since it is foreign code, which may panic.
                 let mut waker = Some(task.waker().clone());
                 let started = std::mem::replace(pending, Ok(Vec::new()))
                     .and_then(|pending| Self::start(pending, &mut waker));
@@ -194,11 +194,12 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.clear_for(Access::Read)
     }
 
-    /// Blocks the thread until the work that writes these elements is done, as before code that does not know the
-    /// stream reads them.
+    /// Blocks the thread until the work that writes these elements is done. To be called before code that
+    /// does not know the stream reads them.
     ///
     /// # Errors
-    /// The driver's about that work; [`Error::NotCapturable`](crate::Error::NotCapturable) while it is being captured.
+    /// The driver's about that work; [`Error::NotCapturable`](crate::Error::NotCapturable) while that work is
+    /// being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -213,13 +214,13 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.wait_until_clear_for(Access::Read)
     }
 
-    /// [`Slice::clear_for`], blocking.
+    /// [`Slice::clear_for`], but blocks until the access would have nothing to wait for.
     fn wait_until_clear_for(&self, access: Access) -> Result<()> {
         driver::ensure()?;
         self.ledger().conflicts_with_host(&self.range(), access, "synchronize")?.wait_host()
     }
 
-    /// Waits for what an access to these elements would have to wait for.
+    /// Returns a future that waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
         // In a fork's child, a thread that does not exist there may hold the ledger's lock.
         if let Err(error) = driver::ensure_not_gone() {
@@ -239,8 +240,8 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
         self.as_view().clear_for(Access::Write)
     }
 
-    /// Blocks the thread until all work that uses these elements is done, as before code that does not know the
-    /// stream writes them.
+    /// Blocks the thread until all work that uses these elements is done. To be called before code that does
+    /// not know the stream writes them.
     ///
     /// # Errors
     /// Those of [`Slice::synchronize`].
@@ -251,9 +252,9 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
 
 /// # Futures
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
-    /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
-    /// block after that. Waits for all that the streams of that work have by now, unless there is a
-    /// [checkpoint](Stream::checkpoint), or an [event](Event) that was waited for, after that work.
+    /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not block
+    /// after that. Waits for everything enqueued so far on the streams of that work, unless a
+    /// [checkpoint](Stream::checkpoint), or an [event](Event) that was waited for, comes after that work.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
@@ -301,7 +302,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn ready(&self) -> Ready<'static> {
         let core = self.core();
-        // A point of its own, after work that this crate has not counted.
+        // A new point, after work that this crate has not counted.
         let bound = core.bind("cuEventRecord");
         let mark = bound.map(|bound| core.timeline().at(bound.count()));
         match mark {
@@ -313,10 +314,10 @@ impl<K: StreamKind> Stream<K> {
 
 /// # Futures
 impl Event {
-    /// Waits, without blocking, until the point is reached that is recorded now. An event that was
-    /// never recorded counts as reached.
+    /// Waits, without blocking, until the point that is recorded now is reached. An event that was never
+    /// recorded counts as reached.
     ///
-    /// A new stream waits for the event, since only some events let a thread sleep:
+    /// Creates a stream that waits for the event, since only some events let a thread sleep:
     /// [`Stream::ready`] costs less.
     ///
     /// ```no_run

@@ -2,25 +2,24 @@
 //!
 //! Host functions would need no thread, but the driver does not call them after an error.
 //!
-//! A stream's points come in order, so those that are awaited form a [queue], of which a thread
-//! watches the first. A point before the one that a thread sleeps for goes to a new queue. Few
-//! threads serve any number of queues:
+//! A stream's points are reached in order, so its awaited points form a [queue], and a thread watches the
+//! first of them. A point before the one that a thread sleeps for goes to a new queue. Few threads serve any
+//! number of queues:
 //!
-//! * [`SLEEPERS`](watch::SLEEPERS) of them sleep in `cuEventSynchronize`, each for the first point
-//!   of one queue. That costs nothing while it lasts and returns at once; with no more queues than
+//! * [`SLEEPERS`](watch::SLEEPERS) of them sleep in `cuEventSynchronize`, each for the first point of one
+//!   queue. The sleep costs nothing, and ends as soon as the point is reached; with no more queues than
 //!   sleepers, no other thread is needed.
-//! * A point may never come, or only after something the caller does next, so a sleeper cannot
-//!   serve other queues. If there are more queues than sleepers, one more thread polls the first
-//!   points of the remaining queues round-robin with `cuEventQuery`; none of these waits for
-//!   another. After a round in which no point had come, it pauses: [`SHORTEST`](watch::SHORTEST) at
-//!   first, twice as long each time, up to [`LONGEST`](watch::LONGEST) or four times the duration
-//!   of the round, whichever is more. Once the pause has grown, the thread is busy for a fifth of the
-//!   time at most, and sees a point after that pause and a round at the latest. Whenever a sleeper is
-//!   free, it takes one of the polled queues.
+//! * A point may never be reached, or only after something the caller does next, so a sleeper cannot serve
+//!   other queues. If there are more queues than sleepers, one more thread polls the first points of the
+//!   remaining queues round-robin with `cuEventQuery`; none of these queues waits for another. After a round
+//!   in which no point was reached, the thread pauses: [`SHORTEST`](watch::SHORTEST) at first, twice as long
+//!   each time, up to [`LONGEST`](watch::LONGEST) or four times the duration of the round, whichever is more.
+//!   Once the pause has grown, the thread is busy for a fifth of the time at most, and notices a point after
+//!   one pause and one round at the latest. Whenever a sleeper is free, it takes one of the polled queues.
 //! * A continuation may be the caller's code, which may take any time, and may even wait for other
 //!   continuations of the same point. Before such code, and before a wait for the device, the thread
 //!   [hands over](deferred::hand_over) the rest of its task to another thread, and starts one if none is
-//!   idle. Continuations without either are all called by one thread.
+//!   idle. If continuations do neither, one thread calls them all.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -39,7 +38,7 @@ mod watch;
 
 use watch::Watch;
 
-/// The continuation to call when a point is reached, or cannot be proven to be.
+/// The continuation to call when a point is reached, or cannot be proven to be reached.
 pub(crate) type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point that has not been reached, with an event that covers it.
@@ -52,14 +51,14 @@ pub(crate) struct PendingMark {
     event: Arc<RawEvent>,
 }
 
-/// What is awaited since the last flush, if anything is.
+/// The points awaited since the last flush, if any.
 struct WaitPool(Mutex<Option<Arc<Watch>>>);
 
-/// For waits that begin on threads other than this crate's own.
+/// Holds waits that begin on threads other than this crate's own.
 static CALLERS: WaitPool = WaitPool(Mutex::new(None));
 
-/// For waits that begin on this crate's own threads, while they call a continuation or run deferred
-/// drops. A flush waits until none of these is left, so they have threads of their own.
+/// Holds waits that begin on this crate's own threads, while these call a continuation or run deferred drops.
+/// A flush waits until no such wait is left, so these waits have threads of their own.
 static INTERNAL: WaitPool = WaitPool(Mutex::new(None));
 
 thread_local! {
@@ -68,7 +67,7 @@ thread_local! {
 }
 
 impl PendingMark {
-    /// Prepares a wait for `mark`; [`None`] if the point is known to be reached.
+    /// Prepares a wait for `mark`; returns [`None`] if the point is known to be reached.
     ///
     /// Records an event now, so that the wait does not include what is enqueued later.
     pub(crate) fn of(mark: &Mark) -> Result<Option<Self>> {
@@ -90,8 +89,8 @@ impl PendingMark {
             _ => {
                 let event = RawEvent::for_sleeping(timeline.context())?;
                 match timeline.record_on(&event, None)? {
-                    // Another thread has checkpointed meanwhile, and the event may come after work that
-                    // may take any time.
+                    // Another thread has checkpointed meanwhile, so the event may come after work that may
+                    // take any time.
                     Some(seq) if timeline.checkpointed(seq) => relay(mark)?,
                     Some(seq) => (event, seq),
                     // The stream was destroyed meanwhile, after its last event.
@@ -102,8 +101,8 @@ impl PendingMark {
         Ok(Some(Self { timeline: timeline.clone(), seq, event: Arc::new(event) }))
     }
 
-    /// A wait that is already registered, if its event covers the point and comes no later than an
-    /// event that is recorded already.
+    /// Returns a wait that is already registered, if its event covers the point and comes no later than an
+    /// event that is already recorded.
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
         let id = mark.timeline.id();
         let known = |pool: &WaitPool| {
@@ -136,8 +135,8 @@ impl PendingMark {
     }
 }
 
-/// An event to sleep for, for a point whose recorded event does not let a thread sleep, or for
-/// which only another thread could record one: a new stream waits for the point, and the event is
+/// Makes an event to sleep for. It serves a point whose recorded event does not let a thread sleep, or for
+/// which only another thread could record an event. A new stream waits for the point, and the event is
 /// recorded there.
 fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     let context = mark.timeline.context();
@@ -151,7 +150,7 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     }
 }
 
-/// Calls `then` once the point is reached, or cannot be proven to be: at once, or on a thread of this
+/// Calls `then` once the point is reached, or cannot be proven to be reached: at once, or on a thread of this
 /// module.
 pub(crate) fn when_reached(mark: Mark, then: Then) {
     let pending = PendingMark::of(&mark);
@@ -205,8 +204,8 @@ impl WaitPool {
         refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
     }
 
-    /// Waits until all points that are awaited now are reached, and all threads that serve them have
-    /// ended. Not to be called on such a thread. Returns whether there were any.
+    /// Waits until all points that are awaited now are reached, and all threads that serve them have ended.
+    /// Returns whether there were any such threads. Not to be called on one of them.
     fn flush(&self) -> bool {
         let watch = lock(&self.0).take();
         watch.is_some_and(|watch| watch.finish())
@@ -226,8 +225,8 @@ pub(crate) fn is_waiter() -> bool {
     WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for everything that is awaited now, or, if not `all`, for the waits that threads of this
-/// crate began. Returns whether there was such a wait, or a thread that could have served one.
+/// Waits for everything that is awaited now; without `all`, only for the waits that threads of this crate
+/// began. Returns whether there was such a wait, or a thread that could have served one.
 pub(crate) fn flush(all: bool) -> bool {
     let of_callers = all && CALLERS.flush();
     INTERNAL.flush() || of_callers

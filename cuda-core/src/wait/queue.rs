@@ -14,7 +14,7 @@ pub(super) type QueueKey = (u64, u64);
 #[derive(Default)]
 pub(super) struct Queues {
     queues: Tree<QueueKey, Queue>,
-    /// Queues that no thread watches, the one left alone longest first.
+    /// Queues that no thread watches, the longest unwatched first.
     free: VecDeque<QueueKey>,
     /// The number of the queue made last.
     number: u64,
@@ -23,8 +23,8 @@ pub(super) struct Queues {
 /// Awaited points of one stream, in the stream's order; never empty.
 #[derive(Default)]
 struct Queue {
-    /// The point that a thread watches, if one does. That thread does not notice an earlier point
-    /// that is added later.
+    /// The point that a thread watches, if any. That thread does not notice an earlier point that is added
+    /// later.
     looked_for: Option<u64>,
     waits: VecDeque<Wait>,
 }
@@ -44,13 +44,13 @@ impl Queues {
         self.queues.range(Included((id, 0)), Included((id, u64::MAX)))
     }
 
-    /// The earliest awaited point that covers the stream's `seq`.
+    /// Returns the earliest awaited point that covers the stream's `seq`.
     pub(super) fn covering(&self, id: u64, seq: u64) -> Option<PendingMark> {
         let covering = self.of(id).filter_map(|(_, queue)| queue.waits.get(queue.before(seq)));
         covering.map(|wait| &wait.pending).min_by_key(|pending| pending.seq).cloned()
     }
 
-    /// A queue whose thread will notice the point in time.
+    /// Finds a queue whose thread will notice the point in time.
     pub(super) fn find(&self, pending: &PendingMark) -> Option<QueueKey> {
         let in_time = |queue: &Queue| queue.looked_for.is_none_or(|seq| seq <= pending.seq);
         let mut queues = self.of(pending.timeline.id());
@@ -77,7 +77,7 @@ impl Queues {
         Some((key, first))
     }
 
-    /// The first point has not come: the queue may be watched by another thread.
+    /// Stops watching a queue whose first point has not been reached: another thread may watch it.
     pub(super) fn leave(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.looked_for = None;
@@ -85,10 +85,11 @@ impl Queues {
         }
     }
 
-    /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
+    /// Removes and returns the waits that are due now that `first` was reached or has failed; leaves the
+    /// rest.
     pub(super) fn take(&mut self, key: QueueKey, first: &PendingMark, failed: bool) -> Vec<Wait> {
         let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
-        // `first` is the first: nothing is added before a point that a thread watches.
+        // `first` is still the first: nothing is added before a point that a thread watches.
         let due = if failed { 1 } else { queue.reached_with(first.seq) };
         let due = queue.waits.drain(..due).collect();
         if queue.waits.is_empty() {

@@ -1,4 +1,4 @@
-//! The waiter threads, and which of them does what.
+//! The waiter threads, and how they share the tasks.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,7 +12,7 @@ use crate::error::{Error, Rejected, Result};
 use crate::process::{HandOver, RelaxedCaptureMode, deferred};
 use crate::util::lock;
 
-/// Threads that sleep for one point each.
+/// The most threads that sleep, for one point each.
 pub(super) const SLEEPERS: usize = 16;
 
 /// Bounds of the pause between two rounds of polling.
@@ -22,8 +22,8 @@ pub(super) const LONGEST: Duration = Duration::from_millis(1);
 /// How long an idle thread is kept: starting one costs more than most waits take.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// The points that are awaited, and the threads that wait for them. A flush replaces it by an empty one, and joins
-/// its threads.
+/// The points that are awaited, and the threads that wait for them. A flush replaces the watch with an empty
+/// one, and joins its threads.
 pub(super) struct Watch {
     state: Mutex<WatchState>,
     /// Notified when there is something to do.
@@ -35,35 +35,35 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct WatchState {
     queues: Queues,
-    /// Points that have come, with continuations still to be called.
+    /// Points that were reached or have failed, with continuations still to be called.
     due: VecDeque<Due>,
-    /// Threads that sleep for a point.
+    /// The number of threads that sleep for a point.
     sleepers: usize,
-    /// A thread polls.
+    /// Whether a thread polls.
     asks: bool,
-    /// Threads that have nothing to do.
+    /// The number of threads that have nothing to do.
     idle: usize,
-    /// A thread was notified or started, and has not yet looked for a task.
+    /// Whether a thread was notified or started, and has not yet looked for a task.
     called: bool,
-    /// Threads in a continuation that have not [handed over](deferred::hand_over). Each looks for a task
-    /// afterwards: soon, since a thread hands over before it waits.
+    /// The number of threads in a continuation that have not [handed over](deferred::hand_over). Each looks
+    /// for a task afterwards, which is soon, since a thread hands over before it waits.
     calling: usize,
-    /// A flush waits for everything, so nothing more is added.
+    /// Whether a flush waits for everything, so that nothing more is added.
     closed: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// A point that was reached, or has failed.
 struct Due {
-    /// Dropped before the continuations are called. They may be the last owners of a context, whose end
-    /// waits for the device.
+    /// Dropped before the continuations are called. The marks may be the last owners of a context, and
+    /// destroying it waits for the device.
     marks: Vec<PendingMark>,
     then: VecDeque<Then>,
     reached: Result<()>,
 }
 
-/// The continuations that a thread has yet to call, after the one that it calls now: another thread takes them if
-/// that one waits.
+/// The continuations that a thread has yet to call, after the one that it calls now. Another thread takes
+/// them if that one waits.
 struct Left {
     watch: Arc<Watch>,
     due: Mutex<Due>,
@@ -111,7 +111,7 @@ impl WatchState {
         Some(Task::Ask)
     }
 
-    /// Notifies or starts a thread for a task that no thread serves, unless one will look for tasks
+    /// Notifies or starts a thread for a task that no thread serves, unless a thread will look for tasks
     /// anyway. If no thread can be started, the existing threads serve the task after their own.
     fn call_one(&mut self, watch: &Arc<Watch>) -> Result<()> {
         if self.will_look() || !self.is_wanting() {
@@ -157,7 +157,7 @@ impl Watch {
         let mut state = lock(&self.state);
         let found = state.queues.find(&pending);
         if found.is_none() && state.needs_one_more() {
-            // The new thread sees what is added below.
+            // The new thread will find what is added below.
             if let Err(error) = state.start(self) {
                 return Err(Rejected::new(error, (pending, then)));
             }
@@ -178,7 +178,8 @@ impl Watch {
         state.called = false;
         loop {
             let task = state.next();
-            // A sleep may take any time, so another thread is called for the rest first.
+            // The task may be a sleep, which may take any time, so another thread is called for the other
+            // tasks first.
             let _ = state.call_one(&self);
             if let Some(task) = task {
                 drop(state);
@@ -221,7 +222,7 @@ impl Watch {
         }
     }
 
-    /// Calls the continuations, or returns false where one of the calls has handed over the others.
+    /// Calls the continuations. Returns false if one of the calls has handed over the others.
     fn call(self: &Arc<Self>, due: Due) -> bool {
         let reached = due.reached.clone();
         let left = Arc::new(Left { watch: self.clone(), due: Mutex::new(due) });
@@ -234,7 +235,7 @@ impl Watch {
         is_here
     }
 
-    /// The first point of a queue was reached, or has failed.
+    /// Makes waits due, since the first point of a queue was reached or has failed.
     fn settle(
         &self,
         key: QueueKey,
@@ -274,7 +275,7 @@ impl Watch {
         }
     }
 
-    /// Polls each free queue once. Returns whether any point had come.
+    /// Polls each free queue once. Returns whether any point was reached or has failed.
     fn ask_once(self: &Arc<Self>) -> bool {
         let mut came = false;
         let round = lock(&self.state).queues.free();
@@ -294,7 +295,7 @@ impl Watch {
         came
     }
 
-    /// Waits until all tasks are done, and for the threads to end. Returns whether there were any.
+    /// Waits until all tasks are done and the threads have ended. Returns whether there were any threads.
     pub(super) fn finish(&self) -> bool {
         lock(&self.state).closed = true;
         self.work.notify_all();

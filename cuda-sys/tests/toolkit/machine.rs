@@ -1,4 +1,4 @@
-//! A simulated machine for the search of a toolkit.
+//! A simulated machine for the search for a toolkit.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use super::LINUX;
 use super::choice::{Mode, Plan};
 use super::toolkit::{Found, Search};
 
-/// A machine: a directory with files in it, and an environment.
+/// A machine: a directory with files, and an environment.
 pub(crate) struct Machine {
     pub(crate) root: PathBuf,
     pub(crate) env: HashMap<String, OsString>,
@@ -38,7 +38,7 @@ impl Machine {
         self
     }
 
-    /// Adds NVIDIA's header, with as much text as the search reads.
+    /// Adds NVIDIA's header, with only the text that the search reads.
     pub(crate) fn header(self, directory: &str, version: u32) -> Self {
         let text = format!("/* x */\n#define CUDA_VERSION {version}\n");
         self.file(&format!("{directory}/cuda.h"), &text)
@@ -64,7 +64,7 @@ impl Machine {
         self.with(|search| search.run())
     }
 
-    /// Include directory, relative to the machine, and version of what is found.
+    /// Returns the include directory, relative to the machine, and the version of the toolkit that is found.
     pub(crate) fn found(&self) -> Option<(String, u32)> {
         let toolkit = self.search().toolkit?;
         Some((self.relative(&toolkit.include), toolkit.version))

@@ -1,6 +1,6 @@
-//! The build script's generator, run for the checked-in copy: `xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..`
-//! writes to OUT the bindings of the `cuda.h` in INCLUDE, with those symbols even if it no longer
-//! declares them. PACKAGE is the directory of `cuda-sys`.
+//! Runs the build script's generator for the checked-in bindings. `xtask-bindgen INCLUDE PACKAGE OUT
+//! SYMBOL..` writes to OUT the bindings of the `cuda.h` in INCLUDE, with those symbols even if the header no
+//! longer declares them. PACKAGE is the directory of `cuda-sys`.
 
 use std::env;
 use std::error::Error;

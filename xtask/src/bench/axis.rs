@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-/// The widest axis: figures beyond it are drawn at its end.
+/// The limits of the widest axis: figures beyond them are drawn at its ends.
 const WIDEST: (f64, f64) = (0.01, 100.0);
 
-/// The narrowest axis: equal times lie in its middle, not at an edge.
+/// The limits of the narrowest axis: equal times are in its middle, not at an edge.
 const NARROWEST: (f64, f64) = (0.5, 2.0);
 
-/// Steps of a decade that get a line.
+/// The steps of a decade that get a line.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// A logarithmic axis from one multiple of the raw time to another.
@@ -20,7 +20,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Over `figures` and 1, between `left` and `left + width`.
+    /// An axis for `figures` and 1, drawn from `left` to `left + width`.
     pub(super) fn over(figures: impl Iterator<Item = f64>, left: f64, width: f64) -> Self {
         let (mut low, mut high) = NARROWEST;
         for figure in figures.filter(|figure| figure.is_finite() && *figure > 0.0) {
@@ -28,7 +28,7 @@ impl Axis {
             high = high.max(figure);
         }
         Self {
-            // Some margin, so that no mark touches the edge.
+            // A margin, so that no mark touches the edge.
             low: (low / 1.2).max(WIDEST.0),
             high: (high * 1.2).min(WIDEST.1),
             left,
@@ -36,7 +36,7 @@ impl Axis {
         }
     }
 
-    /// Where a figure is drawn, and whether it lies before the axis, on it, or after it.
+    /// Returns where a figure is drawn, and whether it lies before, on or after the axis.
     pub(super) fn place(&self, figure: f64) -> (f64, Ordering) {
         let share = (figure / self.low).ln() / (self.high / self.low).ln();
         let on_it = share.clamp(0.0, 1.0);

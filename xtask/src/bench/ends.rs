@@ -1,4 +1,4 @@
-//! Memory of the host and of a device, between which the library and raw driver calls copy.
+//! Memory of the host and of a device, between which the library and the raw driver calls copy.
 
 use cuda_core::{DeviceBuffer, PinnedBuffer, Stream};
 use cuda_sys::{self as sys, CUdeviceptr, CUresult, CUstream};
@@ -15,7 +15,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    /// Both, each with what the library calls it.
+    /// Both directions, with the library's names for them.
     pub(super) const BOTH: [(Self, &str); 2] = [(Self::Up, "upload"), (Self::Down, "download")];
 }
 
@@ -25,7 +25,7 @@ enum Host {
     Pageable(Vec<u8>),
 }
 
-/// Both ends of copies.
+/// Both ends of the copies.
 pub(super) struct Ends {
     host: Host,
     device: DeviceBuffer<u8>,
@@ -46,7 +46,7 @@ impl Ends {
         Ok(Self { host, device })
     }
 
-    /// Copies all bytes, by the library.
+    /// Copies all bytes with the library.
     pub(super) fn copy(&mut self, stream: &Stream, to: Direction) -> cuda_core::Result<()> {
         match (to, &mut self.host) {
             (Up, Host::Pinned(host)) => stream.upload(&*host, &mut self.device),
@@ -56,7 +56,7 @@ impl Ends {
         }
     }
 
-    /// The same memory, for raw calls.
+    /// Returns the same memory for raw calls.
     pub(super) fn raw(&mut self) -> anyhow::Result<RawEnds> {
         let host = match &mut self.host {
             Host::Pinned(pinned) => pinned.as_mut_slice()?.as_mut_ptr(),
@@ -66,7 +66,7 @@ impl Ends {
     }
 }
 
-/// Both ends of raw copies.
+/// Both ends of the raw copies.
 #[derive(Clone, Copy)]
 pub(super) struct RawEnds {
     pub(super) host: *mut u8,
@@ -78,8 +78,8 @@ impl RawEnds {
     /// Enqueues a copy of all bytes.
     ///
     /// # Safety
-    /// The stream is live. Both ends have that many bytes, the host's readable or writable as the direction
-    /// demands, and no other code uses them until the copy is done.
+    /// The stream is live. Both ends have `bytes` bytes, which the host's end allows to be read or written as
+    /// the direction requires. No other code uses them until the copy is done.
     pub(super) unsafe fn enqueue(self, stream: CUstream, to: Direction) -> CUresult {
         let Self { host, device, bytes } = self;
         match to {
@@ -94,16 +94,16 @@ impl RawEnds {
     /// Copies all bytes on the stream for raw calls, and waits for them.
     ///
     /// # Safety
-    /// As for [`Self::enqueue`].
+    /// See [`Self::enqueue`].
     pub(super) unsafe fn copy(self, fixture: &Fixture, to: Direction) -> CUresult {
-        // SAFETY: the caller's contract covers it; the stream is borrowed, so it is live.
+        // SAFETY: the caller fulfils the same contract; the stream is borrowed, so it is live.
         wait(unsafe { self.enqueue(fixture.raw_stream(), to) }, &fixture.raw)
     }
 
-    /// Copies all bytes by a call that does not return before the host's end may be used again.
+    /// Copies all bytes with a call that returns only when the host's end may be used again.
     ///
     /// # Safety
-    /// As for [`Self::enqueue`].
+    /// See [`Self::enqueue`].
     pub(super) unsafe fn copy_blocking(self, to: Direction) -> CUresult {
         let Self { host, device, bytes } = self;
         match to {

@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{Measured, Unit};
 
-/// Raw calls that take longer than this are compared by ratio, in nanoseconds.
+/// Raw calls that take longer than this, in nanoseconds, are compared by ratio.
 const LONG: f64 = 1000.0;
 
-/// How much longer an operation may take than a shorter raw call, in nanoseconds.
+/// The number of nanoseconds by which an operation may exceed a raw call of at most [`LONG`].
 const MORE: f64 = 30.0;
 
-/// How much longer an operation may take than a longer raw call, as a multiple.
+/// The multiple of a raw call longer than [`LONG`] that an operation may take.
 const RATIO: f64 = 1.05;
 
 /// The permitted cost of an operation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
-    /// Beside so many raw calls: at most 1.05 times their time if they take over a microsecond per
-    /// call, and otherwise at most 30 ns more per call.
+    /// Compared with this number of raw calls: at most 1.05 times their time if they take over a microsecond
+    /// per call, otherwise at most 30 ns more per call.
     Beside { calls: u32 },
-    /// At most so many nanoseconds more than the raw calls.
+    /// At most this number of nanoseconds more than the raw calls.
     More(f64),
     /// At most this multiple of the raw time.
     Ratio(f64),
     /// At least this share of the raw rate.
     Share(f64),
-    /// At most this time, at least this rate.
+    /// At most this time, or at least this rate.
     Absolute(f64, Unit),
     /// Reported without a goal, for this reason.
     None(String),
 }
 
 impl Goal {
-    /// Whether the goal was met; [`None`] if there is none. A figure that cannot be compared with
-    /// its goal does not meet it.
+    /// Whether the goal was met; [`None`] if there is no goal. A figure that cannot be compared with its goal
+    /// does not meet it.
     pub(crate) fn met(&self, measured: &Measured) -> Option<bool> {
         Some(match *self {
             Self::None(_) => return None,
@@ -46,7 +46,7 @@ impl Goal {
         })
     }
 
-    /// The largest multiple of the raw time that meets it.
+    /// The largest multiple of the raw time that meets the goal.
     pub(crate) fn limit(&self, measured: &Measured) -> Option<f64> {
         let raw = measured.raw?;
         match self.resolved(measured) {
@@ -58,7 +58,7 @@ impl Goal {
         }
     }
 
-    /// What counts for these raw calls, if the goal depends on them.
+    /// The goal for these raw calls, with [`Goal::Beside`] resolved to one of its alternatives.
     pub(crate) fn resolved(&self, measured: &Measured) -> Self {
         let Self::Beside { calls } = *self else { return self.clone() };
         let short = |raw| raw <= LONG * f64::from(calls);

@@ -1,5 +1,5 @@
-//! Times two ways of doing the same work, in turn, in batches; and many devices at once, beside each device
-//! alone and the capacity of their links.
+//! Times two ways of doing the same work, in turn, in batches. For operations of many devices at once, also
+//! times each device alone and the capacity of their links.
 
 use std::iter;
 use std::time::Instant;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 /// The extent of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effort {
-    /// Batches of each way.
+    /// The number of batches for each way.
     pub(crate) batches: usize,
-    /// Processes of each way, for operations that need a fresh process.
+    /// The number of processes for each way, for operations that need a fresh process.
     pub(crate) processes: usize,
-    /// Divisor of the size of large memory.
+    /// The divisor of large memory sizes.
     shrink: usize,
 }
 
 impl Effort {
     pub(crate) const FULL: Self = Self { batches: 1001, processes: 5, shrink: 1 };
     pub(crate) const QUICK: Self = Self { batches: 31, processes: 1, shrink: 1 };
-    /// The simulated driver shows that the operations work, not what they cost.
+    /// For the simulated driver, which shows that the operations work, not what they cost.
     pub(crate) const SIMULATED: Self = Self { batches: 3, processes: 1, shrink: 256 };
 
     /// The same with at most this many batches.
@@ -30,7 +30,8 @@ impl Effort {
         Self { batches: self.batches.min(batches), ..self }
     }
 
-    /// The size to use for an operation of `bytes`: smaller, from one MiB on.
+    /// The size to use for an operation of `bytes` bytes: smaller on the simulated driver, for sizes from one
+    /// MiB on.
     pub(crate) fn bytes(self, bytes: usize) -> usize {
         bytes / self.shrink
     }
@@ -51,7 +52,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// A figure with three significant digits.
+    /// Formats a figure with three significant digits.
     pub(crate) fn show(self, figure: f64) -> String {
         let (figure, unit) = match (self, figure) {
             (Self::Gigabytes, _) => (figure, "GB/s"),
@@ -69,7 +70,7 @@ impl Unit {
         format!("{figure:.decimals$} {unit}")
     }
 
-    /// A figure as a multiple of the raw one: above 1 it is worse.
+    /// Returns a figure as a multiple of the raw one: above 1 it is worse.
     pub(crate) fn ratio(self, figure: f64, raw: f64) -> f64 {
         match self {
             Self::Nanoseconds => figure / raw,
@@ -84,7 +85,7 @@ pub(crate) struct Measured {
     pub(crate) unit: Unit,
     /// The figure of the safe layer.
     pub(crate) ours: f64,
-    /// The figure of the raw driver calls that do the same; [`None`] if none do.
+    /// The figure of the raw driver calls that do the same; [`None`] if there are none.
     pub(crate) raw: Option<f64>,
     /// The safe layer's time as a multiple of the raw time.
     pub(crate) ratio: Option<f64>,
@@ -98,24 +99,24 @@ impl Measured {
         Self { unit, ours, raw, ratio: raw.map(|raw| unit.ratio(ours, raw)), many: None }
     }
 
-    /// The same as a bandwidth: the timed work moves `bytes`.
+    /// Converts times to bandwidths: the timed work moves `bytes` bytes.
     pub(crate) fn moving(self, bytes: usize) -> Self {
         let raw = self.raw.map(|raw| rate(bytes, raw));
         Self { unit: Unit::Gigabytes, ours: rate(bytes, self.ours), raw, ..self }
     }
 
-    /// How many nanoseconds more than the raw calls, if times were measured.
+    /// The number of nanoseconds more than the raw calls, if times were measured.
     pub(crate) fn more(&self) -> Option<f64> {
         let time = self.unit == Unit::Nanoseconds;
         Some(self.raw.filter(|_| time)? * (self.ratio? - 1.0))
     }
 }
 
-/// Times `ours` and `raw` in batches of `batch` calls: nanoseconds of one call, medians over all
+/// Times `ours` and `raw` in batches of `batch` calls. Returns the nanoseconds of one call: medians over all
 /// batches. `settle` runs, untimed, after each batch.
 ///
-/// The ratio is taken from the median difference between neighbouring batches: the machine's speed
-/// drifts, but hardly between neighbours.
+/// The ratio comes from the median difference between neighbouring batches: the machine's speed drifts, but
+/// hardly between neighbours.
 pub(crate) fn pair(
     effort: Effort,
     batch: usize,
@@ -127,10 +128,10 @@ pub(crate) fn pair(
     Ok(measured)
 }
 
-/// Raw calls, and a wait for them, while nothing else runs.
+/// Raw calls and a wait for them, made while nothing else runs.
 pub(crate) type Alone<'a> = Box<dyn Fn() -> CUresult + 'a>;
 
-/// The same, and the time of each of `alone`, once after each pair of batches: medians, in
+/// [`pair`], and the time of each of `alone`, which run once after each pair of batches: medians, in
 /// nanoseconds.
 pub(crate) fn pair_and_alone(
     effort: Effort,
@@ -144,7 +145,7 @@ pub(crate) fn pair_and_alone(
     let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
     let mut alone_times = vec![Vec::new(); alone.len()];
     for round in 0..effort.batches + warm_up {
-        // The order alternates, so that neither way always finds the other's cache lines.
+        // The order alternates, so that neither way always finds the cache lines that the other has loaded.
         for is_ours in [round % 2 == 0, round % 2 == 1] {
             match is_ours {
                 true => our_times.push(each_of(batch, &mut ours)?),
@@ -161,7 +162,7 @@ pub(crate) fn pair_and_alone(
     Ok((measured, alone.collect()))
 }
 
-/// Nanoseconds of each of so many calls.
+/// Returns the nanoseconds of one of `calls` calls.
 pub(crate) fn each_of<E>(calls: usize, mut call: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     for _ in 0..calls {
@@ -170,7 +171,7 @@ pub(crate) fn each_of<E>(calls: usize, mut call: impl FnMut() -> Result<(), E>) 
     Ok(start.elapsed().as_nanos() as f64 / calls as f64)
 }
 
-/// Nanoseconds of a call, whose result is dropped afterwards.
+/// Returns the nanoseconds of a call. Its result is dropped afterwards.
 pub(crate) fn once<T>(call: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
     let start = Instant::now();
     let result = call()?;
@@ -179,7 +180,7 @@ pub(crate) fn once<T>(call: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Resul
     Ok(took.as_nanos() as f64)
 }
 
-/// Nanoseconds of one of `batch` raw calls; their codes are checked afterwards.
+/// Returns the nanoseconds of one of `batch` raw calls. Their codes are checked afterwards.
 fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<f64> {
     let start = Instant::now();
     let mut worst = CUDA_SUCCESS;
@@ -194,7 +195,7 @@ fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<
     Ok(took)
 }
 
-/// The result of times measured in neighbouring batches, in nanoseconds.
+/// The result of times, in nanoseconds, that were measured in neighbouring batches.
 pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
     let more: Vec<f64> = ours.iter().zip(raw).map(|(o, r)| o - r).collect();
     let median_raw = median(raw);
@@ -202,14 +203,14 @@ pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
     Measured { ratio, ..Measured::new(Unit::Nanoseconds, median(ours), Some(median_raw)) }
 }
 
-/// The median, or 0 of no figures.
+/// The median; 0 if there are no figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// The median of so many figures, each taken anew.
+/// The median of `count` figures, each measured anew.
 pub(crate) fn median_of<E>(count: usize, figure: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
     let figures = iter::repeat_with(figure).take(count).collect::<Result<Vec<_>, _>>()?;
     Ok(median(&figures))
@@ -219,11 +220,11 @@ pub(crate) fn median_of<E>(count: usize, figure: impl FnMut() -> Result<f64, E>)
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Many {
     pub(crate) devices: usize,
-    /// The rates of each device's part while the others are idle, added up; [`None`] if only one
-    /// device has a part.
+    /// The sum of the rates of each device's part while the others are idle; [`None`] if only one device has
+    /// a part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) singles: Option<f64>,
-    /// [`None`] if no copy goes from device to device.
+    /// [`None`] if no copy goes between devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) links: Option<Links>,
 }
@@ -231,16 +232,16 @@ pub(crate) struct Many {
 /// The capacity of links between devices.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Links {
-    /// From one device to another, of the fastest pair.
+    /// The rate from one device to another, for the fastest pair.
     pub(crate) one_way: f64,
-    /// In both directions at once, of the fastest pair.
+    /// The rate in both directions at once, for the fastest pair.
     pub(crate) both_ways: f64,
-    /// The limit in one direction, for all devices that send.
+    /// The limit in one direction for all sending devices.
     pub(crate) limit: f64,
 }
 
 impl Many {
-    /// From parts of `bytes` each, and the nanoseconds that each takes alone.
+    /// Computed from parts of `bytes` bytes each, and the nanoseconds that each part takes alone.
     pub(crate) fn new(devices: usize, bytes: usize, alone: &[f64], links: Option<Links>) -> Self {
         let singles = alone.iter().map(|&time| rate(bytes, time));
         Self { devices, singles: (alone.len() > 1).then(|| singles.sum()), links }
@@ -248,8 +249,8 @@ impl Many {
 }
 
 impl Links {
-    /// From copies of `bytes`, and the nanoseconds that pairs of devices take in one direction and
-    /// in both, for an operation with so many `senders`.
+    /// Computed from copies of `bytes` bytes, and the nanoseconds that pairs of devices take in one direction
+    /// and in both, for an operation with `senders` sending devices.
     pub(crate) fn new(bytes: usize, one_way: &[f64], both_ways: &[f64], senders: usize) -> Self {
         let best = |bytes, times: &[f64]| {
             let rates = times.iter().map(|&time| rate(bytes, time));
@@ -259,7 +260,7 @@ impl Links {
         Self { one_way, both_ways: best(2 * bytes, both_ways), limit: one_way * senders as f64 }
     }
 
-    /// The faster of both, for each figure.
+    /// The faster of both for each figure.
     pub(crate) fn best(self, other: Self) -> Self {
         Self {
             one_way: self.one_way.max(other.one_way),
@@ -269,7 +270,7 @@ impl Links {
     }
 }
 
-/// Bytes per nanosecond are GB/s.
+/// Returns a rate in GB/s, which is bytes per nanosecond.
 pub(crate) fn rate(bytes: usize, time: f64) -> f64 {
     bytes as f64 / time
 }
@@ -338,14 +339,14 @@ mod tests {
         // 50 and 25 GB/s.
         let many = Many::new(2, 1000, &[20.0, 40.0], None);
         assert_eq!(many.singles, Some(75.0));
-        // Only one device has a part, or none was timed: there is no sum.
+        // There is no sum if only one device has a part, or if none was timed.
         assert_eq!(Many::new(2, 1000, &[20.0], None).singles, None);
         assert_eq!(Many::new(2, 1000, &[], None).singles, None);
     }
 
     #[test]
     fn the_best_pair_limits_all_that_send() {
-        // One way 100, 200 and 125 GB/s; both ways 250 and 400.
+        // One-way rates of 100, 200 and 125 GB/s; both-ways rates of 250 and 400.
         let links = Links::new(1000, &[10.0, 5.0, 8.0], &[8.0, 5.0], 3);
         let expected = Links { one_way: 200.0, both_ways: 400.0, limit: 600.0 };
         assert_eq!(links, expected);

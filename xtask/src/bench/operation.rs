@@ -1,4 +1,4 @@
-//! Operations, and how each is measured.
+//! Operations, and the way in which each is measured.
 
 use cuda_core::sys::{CUresult, CUstream};
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
@@ -9,10 +9,10 @@ use super::{Effort, Goal, Measured};
 
 /// One operation to measure.
 pub(crate) struct Operation {
-    /// Unique: `--only`, the JSON file and the peers' script refer to it.
+    /// Unique: `--only`, the JSON file and the peers' script refer to the operation by it.
     pub(crate) name: String,
     pub(crate) goal: Goal,
-    /// Number of devices that it needs.
+    /// The number of devices that the operation needs.
     pub(crate) gpus: u32,
     pub(crate) way: Way,
 }
@@ -25,14 +25,15 @@ pub(crate) enum Way {
     Fresh(Box<Sample>),
 }
 
-/// Measures batches of two ways.
+/// Measures batches of both ways.
 pub(crate) type Run = dyn Fn(&Fixture) -> anyhow::Result<Measured>;
 
-/// Nanoseconds of an operation that happens once in the life of a process, on one of the two ways.
+/// Returns the nanoseconds of an operation that happens once in the life of a process, for one of the two
+/// ways.
 pub(crate) type Sample = dyn Fn(Device, Effort, Side) -> anyhow::Result<f64>;
 
 impl Operation {
-    /// An operation that `run` measures in this process, beside one raw call by default.
+    /// An operation that `run` measures in this process, compared with one raw call by default.
     pub(crate) fn new(
         name: impl Into<String>,
         run: impl Fn(&Fixture) -> anyhow::Result<Measured> + 'static,
@@ -53,7 +54,7 @@ impl Operation {
         Self { name, goal: Goal::Beside { calls: 1 }, gpus: 1, way }
     }
 
-    /// Beside this many raw calls.
+    /// Compares with this many raw calls.
     pub(crate) fn calls(self, calls: u32) -> Self {
         self.goal(Goal::Beside { calls })
     }
@@ -63,24 +64,23 @@ impl Operation {
         self
     }
 
-    /// Reported without a goal, for a reason that completes the sentence "no goal: ".
+    /// Reports the operation without a goal, for a reason that completes the sentence "no goal: ".
     pub(crate) fn without_goal(self, why: &str) -> Self {
         self.goal(Goal::None(why.to_owned()))
     }
 
-    /// With fewer devices it is reported as not run.
+    /// Sets the number of devices: with fewer, the operation is reported as not run.
     pub(crate) fn gpus(mut self, gpus: u32) -> Self {
         self.gpus = gpus;
         self
     }
 }
 
-/// Objects that operations of one process share.
+/// Objects that the operations of one process share.
 pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) stream: Stream,
-    /// For raw calls: the library checks a stream whose handle was handed out before each
-    /// operation.
+    /// A stream for raw calls: the library checks a stream whose handle was handed out before each operation.
     pub(crate) raw: Stream,
     pub(crate) event: Event,
     pub(crate) effort: Effort,
@@ -103,7 +103,7 @@ impl Fixture {
         self.raw.as_raw()
     }
 
-    /// Times batches of enqueues, each side's on its own stream.
+    /// Times batches of enqueues, those of each way on a stream of its own.
     pub(crate) fn pair(
         &self,
         batch: usize,
@@ -113,8 +113,8 @@ impl Fixture {
         pair(self.effort, batch, ours, raw, || self.settle())
     }
 
-    /// Times at most so many batches of what `ours` enqueues on [`Self::stream`] and of `raw`, which waits
-    /// itself, including the wait.
+    /// Times at most `batches` batches, including the wait: of what `ours` enqueues on [`Self::stream`], and
+    /// of `raw`, which waits itself.
     pub(crate) fn waited(
         &self,
         batches: usize,
@@ -126,7 +126,7 @@ impl Fixture {
         pair(self.effort.at_most(batches), batch, ours, raw, || Ok(()))
     }
 
-    /// Waits for both streams, after an untimed batch.
+    /// Waits for both streams, untimed, after a batch.
     pub(crate) fn settle(&self) -> cuda_core::Result<()> {
         self.raw.synchronize()?;
         self.stream.synchronize()

@@ -14,16 +14,16 @@ mod tensors;
 
 use super::Operation;
 
-/// Enqueues of one batch: well below the depth of the driver's queue.
+/// The number of enqueues in a batch: well below the depth of the driver's queue.
 const BATCH: usize = 100;
 
-/// Batches of transfers that take milliseconds.
+/// The number of batches of transfers that take milliseconds.
 const TRANSFERS: usize = 15;
 
 /// Bytes of a small transfer.
 const SMALL: usize = 4096;
 
-/// The name of a group, which a table or plot shows together, and its operations.
+/// A group of operations, which a table or plot shows together: its name and its operations.
 type Group = (&'static str, fn() -> Vec<Operation>);
 
 /// All groups, in the order of the table.

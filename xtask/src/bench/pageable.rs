@@ -1,4 +1,4 @@
-//! Copies of borrowed slices: beside pinned memory, and beside the driver's own copies.
+//! Copies of borrowed slices, compared with copies of pinned memory and with the driver's own copies.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use super::measure::median;
 use super::raw::check;
 use super::{Fixture, Goal, Measured, Operation, Unit};
 
-/// The median of this many runs is used.
+/// The number of runs, of which the median is used.
 const RUNS: usize = 5;
 
-/// Bytes that a batch moves: enough that threads, chunks and processors are as busy as in a real
+/// The number of bytes that a batch moves: enough to keep threads, chunks and processors as busy as in a real
 /// program, whatever the size of a copy.
 const BATCH: usize = 1 << 30;
 
-/// Mebibytes, and the required share of the bandwidth of pinned memory.
+/// Sizes in mebibytes, with the required share of the bandwidth of pinned memory.
 const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
 
-/// The largest slice, as a power of two.
+/// The largest slice, as an exponent of two.
 const LARGEST: u32 = 30;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -51,7 +51,7 @@ fn beside_pinned(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Resu
     Ok(measured.moving(bytes))
 }
 
-/// The size at which the library does worst relative to the driver's own blocking copy of the same
+/// Measures the size at which the library is slowest relative to the driver's own blocking copy of the same
 /// slice.
 fn worst(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
     let most = fixture.effort.bytes(1 << LARGEST);
@@ -73,7 +73,7 @@ fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Re
             let start = Instant::now();
             copy()?;
             spent += start.elapsed().as_nanos();
-            // An upload need not wait, but the next one should not wait for it.
+            // An upload need not wait, but the next one must not wait for it.
             fixture.context.synchronize()?;
         }
         Ok(spent as f64 / repeats as f64)

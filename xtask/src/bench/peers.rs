@@ -1,4 +1,4 @@
-//! The same operations in other libraries, each in a process of its own.
+//! The same operations in other libraries, each library in a process of its own.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,18 +13,18 @@ use super::report::{Peer, Report, Version};
 use crate::cudarc::{self, PROGRAM};
 use crate::process::{ask, python};
 
-/// Packages that `SCRIPT` knows, and the crate that [`cudarc`] measures.
+/// The packages that `SCRIPT` knows, and the crate that [`cudarc`] measures.
 pub(crate) const NAMES: [&str; 4] = ["CuPy", "PyTorch", "cuda.core", CRATE];
 
 const CRATE: &str = "cudarc";
 
-/// Passed as an argument, so that no file must be found beside this program.
+/// The script is passed as an argument, so that no file is needed beside this program.
 const SCRIPT: &str = include_str!("../../bench/peers.py");
 
-/// A peer that takes longer is ended; its results until then are used.
+/// The time limit of a peer: one that takes longer is ended, and its results so far are used.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// More batches would not change the result.
+/// The greatest number of batches: more would not change the result.
 const BATCHES: usize = 201;
 
 /// A line of a peer's answer.
@@ -39,14 +39,13 @@ enum Line {
 /// The results of a peer.
 #[derive(Default)]
 struct Answer {
-    /// Or why the peer is absent.
+    /// The peer's version, or the reason why it is absent.
     version: Option<Result<String, String>>,
     figures: BTreeMap<String, (f64, Unit)>,
     errors: Vec<String>,
 }
 
-/// Measures in one peer the operations that the report has rows for. Every problem becomes a
-/// remark, which is returned.
+/// Measures in one peer the operations of the report's rows. Returns every problem as a remark.
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let mut answer = Answer::default();
     let ended = peer(name, report.batches.min(BATCHES)).and_then(|mut command| {
@@ -59,7 +58,7 @@ pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     remarks
 }
 
-/// The command that times operations in one peer.
+/// Returns the command that times operations in one peer.
 fn peer(name: &str, batches: usize) -> anyhow::Result<Command> {
     // Options first: argparse ends its options at the first list of words.
     let batches = format!("--batches={batches}");
@@ -111,7 +110,7 @@ mod tests {
     use super::super::report::tests::sample;
     use super::*;
 
-    /// The names that a peer's source times: quoted after `.time(`, or in the list that such a call
+    /// Returns the names that a peer's source times: quoted after `.time(`, or in the list that such a call
     /// iterates over.
     fn names_in(source: &str) -> Vec<&str> {
         let calls = source.split(".time(").skip(1);
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(answer.errors, ["peer copy: Absent: another device"]);
         answer.enter("PyTorch", None, &mut report);
         assert_eq!(report.rows[0].peers.get("PyTorch"), Some(&792.5));
-        // That row is a bandwidth, not a time.
+        // That row has a bandwidth, not a time.
         assert_eq!(report.rows[3].peers.get("PyTorch"), None);
         assert_eq!(report.peers[0].version, Ok("2.11".to_owned()));
     }
@@ -165,7 +164,7 @@ mod tests {
             answer.enter("CuPy", why.map(str::to_owned), &mut report);
             report.peers.remove(0).version
         };
-        // The script prints that, and then fails.
+        // The script prints this line, and then fails.
         let absent = answer_of(&[r#"{"absent": "not there"}"#], Some("it failed"));
         assert_eq!(absent, Err("not there".to_owned()));
         let broken = answer_of(&[], Some("ImportError: half installed"));

@@ -10,57 +10,57 @@ use crate::svg::Svg;
 
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 24.0;
-/// Where the axis begins, and how long it is.
+/// The axis's left end and its length.
 const LEFT: f64 = 332.0;
 const LENGTH: f64 = 428.0;
-/// Right edges of the columns beside it.
+/// Right edges of the columns to the right of the axis.
 const OURS: f64 = 852.0;
 const RAW: f64 = 936.0;
 const BESIDE: f64 = 1014.0;
-/// Left edge of the last column.
+/// The left edge of the last column.
 const VERDICT: f64 = 1028.0;
-/// Heights of an operation, of a group's name, and of what stands above both.
+/// Heights of an operation, of a group's name, and of the page above and below both.
 const LINE: f64 = 22.0;
 const GROUP: f64 = 32.0;
 const HEAD: f64 = 132.0;
 const FOOT: f64 = 34.0;
-/// From the middle of a line to the baseline of its text.
+/// The distance from the middle of a line to the baseline of its text.
 const BASE: f64 = 4.5;
-/// Characters of a name that always fit before the axis.
+/// The number of characters of a name that always fit before the axis.
 const LONGEST: usize = 42;
-/// Width of a number under the axis.
+/// The width of a number under the axis.
 const ROOM: f64 = 40.0;
 
-/// A bar across, at the goal.
+/// A vertical bar at the goal.
 const GOAL: &str = "m0 -8v16";
 
-/// A sign on the axis for another figure of a row.
+/// A mark on the axis for another figure of a row.
 struct Mark<'r> {
-    /// In the legend, and in tooltips.
+    /// The mark's name in the legend and in tooltips.
     name: &'r str,
     class: String,
-    /// The path from its place on.
+    /// The SVG path, relative to the mark's place.
     shape: &'static str,
-    /// Finds its figure in a row, by the mark's name.
+    /// Returns the mark's figure in a row; the second argument is the mark's name.
     figure: Figure,
 }
 
 type Figure = fn(&Row, &str) -> Option<f64>;
 
 impl Mark<'_> {
-    /// Its figure, in the row's unit.
+    /// The mark's figure, in the row's unit.
     fn figure(&self, row: &Row) -> Option<f64> {
         (self.figure)(row, self.name)
     }
 
-    /// The multiple of the raw time for its figure.
+    /// The mark's figure as a multiple of the raw time.
     fn multiple(&self, row: &Row) -> Option<f64> {
         let measured = row.measured()?;
         Some(measured.unit.ratio(self.figure(row)?, measured.raw?))
     }
 }
 
-/// The marks beside those of the safe layer and of the goal: a ring for what devices reach alone, a
+/// The marks besides those of the safe layer and of the goal: a ring for the rates of devices alone, a
 /// bracket for the limit of their links, and for each peer a shape and a colour of its own.
 fn marks(report: &Report) -> Vec<Mark<'_>> {
     const PEERS: [&str; peers::NAMES.len()] = [
@@ -126,8 +126,7 @@ pub(crate) fn render(report: &Report) -> String {
     svg.page(WIDTH, y + FOOT, &heading(report))
 }
 
-/// Rows that share a line: one each, except the rows of a group that did not run for the same
-/// reason.
+/// Groups rows that share a line: one row each, except rows of a group that did not run for the same reason.
 fn lines(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|row, next| {
         let not_run = matches!(row.finding, Finding::NotRun(_));
@@ -292,8 +291,8 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The class and shape of the safe layer's mark: a dot, a cross if the goal was missed, an arrow if it
-/// lies off the axis.
+/// The class and shape of the safe layer's mark: a dot, or a cross if the goal was missed, or an arrow if the
+/// figure is beyond the axis.
 fn own_mark(side: Ordering, verdict: Verdict) -> (&'static str, &'static str) {
     let shape = match side {
         Ordering::Less => "l9 -6v12z",
@@ -338,7 +337,7 @@ mod tests {
     #[test]
     fn peers_goals_and_absences_are_drawn() {
         let svg = render(&sample());
-        // CuPy has one figure, and a place in the legend.
+        // CuPy has one figure and one place in the legend.
         assert_eq!(svg.matches("class=\"peer peer0\"").count(), 2);
         assert!(!svg.contains("peer1\" d"), "PyTorch is not there");
         assert!(svg.contains("not run: needs 2 devices"));
@@ -360,7 +359,7 @@ mod tests {
         report.rows.extend(many());
         let svg = render(&report);
         check(&svg).unwrap();
-        // Two rows of each, and the legend.
+        // Two rows of each kind, and the legend.
         assert_eq!(svg.matches("path class=\"many\"").count(), 6);
         assert!(svg.contains(", each device alone, summed 220 GB/s<"), "{svg}");
         assert!(svg.contains(", link limit 396 GB/s<"), "{svg}");

@@ -22,7 +22,7 @@ pub(crate) struct Report {
     pub(crate) driver: String,
     /// Whether the driver is simulated, so that the figures mean nothing.
     pub(crate) simulated: bool,
-    /// Batches of each way.
+    /// The number of batches for each way.
     pub(crate) batches: usize,
     pub(crate) peers: Vec<Peer>,
     pub(crate) rows: Vec<Row>,
@@ -32,7 +32,7 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Or why the package has no figures.
+    /// The version, or the reason why the package has no figures.
     #[serde(flatten, with = "Version")]
     pub(crate) version: Result<String, String>,
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The JSON form: one key or the other.
+/// The JSON form of a version: one of two keys.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Result<String, String>")]
 pub(super) enum Version {
@@ -63,7 +63,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) goal: Goal,
     pub(crate) finding: Finding,
-    /// For readers of the file; computed again when it is read.
+    /// Written for readers of the file; computed again when the file is read.
     #[serde(skip_deserializing)]
     pub(crate) verdict: Verdict,
     /// The peers' figures, in the unit of [`Measured`].
@@ -138,7 +138,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Gives each row its verdict. Figures of a simulated driver get none.
+    /// Gives each row its verdict. Figures of a simulated driver get [`Verdict::NoGoal`].
     pub(crate) fn judge(&mut self) {
         for row in &mut self.rows {
             row.verdict = match &row.finding {
@@ -158,7 +158,7 @@ impl Report {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// The number of goals that were met, and of all goals.
+    /// The number of goals that were met, and the number of all goals.
     pub(crate) fn goals(&self) -> (usize, usize) {
         let met = self.count(Verdict::Met);
         (met, met + self.count(Verdict::Missed))

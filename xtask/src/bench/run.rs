@@ -14,27 +14,27 @@ use crate::process::{ask, own_program};
 use crate::progress::Progress;
 use crate::{Refusal, refuse};
 
-/// A process that takes longer is ended.
+/// The time limit of a process; one that takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The machine, and how it is measured.
+/// The machine, and the way in which it is measured.
 pub(crate) struct Plan {
     pub(crate) device: Device,
     pub(crate) effort: Effort,
-    /// Arguments that make another process measure in the same way, after the task's name.
+    /// Arguments, after the task's name, with which another process measures in the same way.
     pub(crate) words: Vec<String>,
 }
 
 impl Plan {
-    /// Measures one after the other, each with its group's name. A failed operation becomes a row, and the
-    /// others follow.
+    /// Measures the operations one after another. Each comes with its group's name. A failed operation
+    /// becomes a row, and the others follow.
     pub(crate) fn run(
         &self,
         operations: &[(&str, Operation)],
         progress: &Progress,
     ) -> anyhow::Result<Vec<Row>> {
         let devices = Device::count()?;
-        // Made when an operation first needs it: operations in fresh processes run without it.
+        // Created when an operation first needs it: operations in fresh processes run without it.
         let mut fixture = None;
         let mut here = |run: &Run| {
             let fixture = match &mut fixture {
@@ -64,7 +64,7 @@ impl Plan {
         Ok(rows)
     }
 
-    /// One process per figure, alternating between both ways.
+    /// Measures one process per figure, alternating between both ways.
     fn fresh(&self, name: &str) -> anyhow::Result<Measured> {
         let sample = |side| {
             let mut words = vec!["--sample", side, "--only", name];
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// The number that a fresh process of this program measures, with these words after the task's name.
+/// Returns the number that a fresh process of this program measures, with these words after the task's name.
 pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Result<f64> {
     let mut command = Command::new(own_program()?);
     command.arg("bench").args(words);

@@ -1,5 +1,5 @@
-//! Measures whether an operation costs the same however many streams exist, or existed: on a driver
-//! that does nothing, so that only the library's own time is measured.
+//! Measures whether an operation costs the same however many streams exist, or existed. Uses a driver that
+//! does nothing, so that only the library's own time is measured.
 
 mod driver;
 mod modes;
@@ -14,21 +14,21 @@ use crate::progress::Progress;
 use crate::table::Table;
 use modes::{MODES, Mode};
 
-/// How many streams, buffers or other objects a mode has.
+/// The numbers of streams, buffers or other objects of a mode.
 const SIZES: [usize; 3] = [10, 1_000, 20_000];
 
-/// How many times as much an operation may cost with a hundred times as many objects, and again
-/// with twenty times as many: room for a logarithm, and for caches that no longer hold everything.
-/// A linear cost would grow by those factors.
+/// The factor by which the cost of an operation may grow with a hundred times as many objects, and again with
+/// twenty times as many: room for a logarithm, and for caches that no longer hold everything. A linear cost
+/// would grow by a hundred and by twenty.
 const MOST: f64 = 5.0;
 
-/// The fastest of this many processes counts.
+/// The number of processes, of which the fastest counts.
 const RUNS: usize = 5;
 
-/// A mode that takes longer counts as not flat.
+/// The time limit of a process; a mode that exceeds it counts as not flat.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Measures each mode in fresh processes, one per size.
+/// Measures each mode in fresh processes for each size.
 pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
     let modes: Vec<Mode> = MODES.into_iter().filter(|(name, ..)| wanted(name)).collect();
     ensure!(!modes.is_empty(), super::nothing_of_that_name());
@@ -63,8 +63,8 @@ fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
     costs.try_fold(f64::INFINITY, |fastest, cost| Ok(fastest.min(cost?)))
 }
 
-/// Prints nanoseconds per operation for the process that started this one. The mode's objects are
-/// not dropped: the process ends.
+/// Prints nanoseconds per operation, for the process that started this one. The mode's objects are not
+/// dropped, since the process ends.
 pub(super) fn sample(name: &str, size: usize) -> anyhow::Result<Outcome> {
     let mode = MODES.into_iter().find(|(mode, ..)| *mode == name);
     let (_, cost, _) = mode.ok_or_else(super::nothing_of_that_name)?;

@@ -9,31 +9,31 @@ use super::Goal;
 use super::report::{Finding, Peer, Report, Row, Verdict};
 use crate::table::Table;
 
-/// Multiples below this are shown as fractions, whose size is easier to see.
+/// Multiples below this are shown as fractions, which are easier to read.
 const SMALL: f64 = 0.1;
 
-/// Columns before those of the peers.
+/// The columns before those of the peers.
 const COLUMNS: [&str; 6] = ["operation", "cuda-core", "raw", "beside raw", "goal", ""];
 
-/// The column with the verdict on the goal.
+/// The index of the column with the verdict on the goal.
 const VERDICT: usize = 5;
 
 /// Printed with simulated figures.
 const SIMULATED: &str = "a simulated driver: none of these figures means anything";
 
-/// The tables for a terminal, with a blank line and a heading before each group.
+/// Formats the tables for a terminal, with a blank line and a heading before each group.
 pub(crate) fn text(report: &Report) -> String {
     format!("{}\n{}", report.driver, parts(report, Table::to_string).join("\n"))
 }
 
-/// The tables in Markdown.
+/// Formats the tables in Markdown.
 pub(crate) fn markdown(report: &Report) -> String {
     let simulated = report.simulated.then(|| format!("{SIMULATED}\n"));
     let parts = parts(report, Table::markdown).into_iter().chain(simulated);
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// The table of all operations, and that of many devices at once, with the lines under it.
+/// Formats the table of all operations, and the table of many devices at once, with the lines under it.
 fn parts(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     let peers = present(report).map(|peer| peer.name.as_str());
     let mut table = Table::new(COLUMNS.into_iter().chain(peers)).left(&[0, VERDICT]);
@@ -44,12 +44,12 @@ fn parts(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     iter::once(show(&table)).chain(many::render(report, show)).collect()
 }
 
-/// Peers that have a column.
+/// The peers that have a column.
 pub(super) fn present(report: &Report) -> impl Iterator<Item = &Peer> {
     report.peers.iter().filter(|peer| peer.version.is_ok())
 }
 
-/// The lines under a table: what did not run, each peer's version, and how many goals were met.
+/// The lines under a table: operations that did not run, each peer's version, and the number of met goals.
 pub(crate) fn conclusion(report: &Report) -> String {
     let mut lines = Vec::new();
     let mut not_run: BTreeMap<&str, usize> = BTreeMap::new();
@@ -98,8 +98,7 @@ fn cells(report: &Report, row: &Row) -> Vec<String> {
     cells
 }
 
-/// The figure that the goal refers to: a share of a rate, additional nanoseconds beside a short
-/// call, or a multiple.
+/// The figure that the goal refers to: a share of a rate, nanoseconds more than a short call, or a multiple.
 pub(super) fn beside(row: &Row) -> String {
     let Some((measured, ratio)) = row.measured().and_then(|m| Some((m, m.ratio?))) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! The last commit for which each of the long steps ran in full and passed.
+//! For each long step, the last commit at which it ran in full and passed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,20 +7,20 @@ use fs_err as fs;
 
 use crate::workspace::git;
 
-/// A line for each step: its name, the commit, and the commit's date.
+/// The file with a line for each step: its name, the commit, and the commit's date.
 pub(super) const FILE: &str = ".ci/last-full-run";
 
-/// The steps of which an ordinary run takes a sample.
+/// The steps that an ordinary run only samples.
 const LONG: [&str; 4] = ["headers", "package", "faults", "miri"];
 
-/// Commits after which another full run is due: those that change what a full run tests. It takes hours, so
-/// there is time for it before changes are refused.
+/// The number of commits to [`TESTED`], the files that full runs test, after which another full run is due.
+/// It takes hours, so there is a delay before changes are refused.
 const DUE: u64 = 20;
 const OVERDUE: u64 = 2 * DUE;
 const TESTED: &str = "cuda-sys cuda-core tests :!*.md";
 
-/// The commit that the files in the checkout are those of, if there is one. The files that full runs
-/// write do not count, so that one step may follow another.
+/// Returns the checked-out commit, unless files have changed since. Files that full runs write do not count
+/// as changes, so that one step may follow another.
 pub(crate) fn commit(root: &Path) -> Option<String> {
     let changes = git(
         root,
@@ -29,8 +29,7 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     git(root, "rev-parse --short=12 HEAD").filter(|_| changes.is_empty())
 }
 
-/// Records that these steps passed in full for the commit that the files were those of when the run
-/// began.
+/// Records that these steps passed in full at the commit `began`, which was checked out when the run began.
 pub(super) fn write<'a>(
     root: &Path,
     began: Option<String>,
@@ -55,7 +54,7 @@ pub(super) fn write<'a>(
     Ok(())
 }
 
-/// What is wrong with the last full runs. A checkout without history has no commits to count, and
+/// Returns complaints about the last full runs. A checkout without history has no commits to count, and
 /// before its first full run a step has no line.
 pub(super) fn complaints(root: &Path) -> Vec<String> {
     if git(root, "rev-parse --is-shallow-repository").as_deref() != Some("false") {

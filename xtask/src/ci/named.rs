@@ -1,9 +1,10 @@
-//! The tests and the API that the documentation names: each must exist.
+//! The tests and API items that the documentation names: each must exist.
 
 use std::collections::HashSet;
 
-/// Tests that `page` names and that are not among `defined`: text in backticks in the column `Tests`
-/// of a table, and anywhere else text that looks like a test with an id, such as `a01_guard_basic`.
+/// Returns tests that `page` names and that are not among `defined`. In the column `Tests` of a table, all
+/// text in backticks names tests; elsewhere, text that looks like a test with an id, such as
+/// `a01_guard_basic`.
 pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<&str>) -> Vec<&'p str> {
     let cells = cells(page, "Tests").into_iter();
     let named =
@@ -11,8 +12,8 @@ pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<&str>) -> Vec<&'p str
     cells.flat_map(named).filter(|name| !defined.contains(name)).collect()
 }
 
-/// Text in backticks in the columns called `header` of a page's tables that is no command and has a
-/// word that is not among `words`.
+/// Returns text in backticks, in the columns called `header` of a page's tables, that is not a command and
+/// has a word that is not among `words`.
 pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<&str>) -> Vec<&'p str> {
     let mut names = in_column(page, header);
     let is_unknown = |name: &str| words_of(name).any(|word| !words.contains(word));
@@ -20,30 +21,30 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<&str>) ->
     names
 }
 
-/// Paths in backticks, such as `Type::name`, with a word that is not among `words`.
+/// Returns paths in backticks, such as `Type::name`, with a word that is not among `words`.
 pub(crate) fn unknown_paths<'p>(page: &'p str, words: &HashSet<&str>) -> Vec<&'p str> {
     let is_path = |it: &&str| it.contains("::") && it.chars().all(|c| is_word(c) || c == ':');
     let is_unknown = |it: &&str| words_of(it).any(|word| !words.contains(word));
     quoted(page).filter(is_path).filter(is_unknown).collect()
 }
 
-/// Text in backticks in the columns called `header` of a page's tables.
+/// Returns text in backticks in the columns called `header` of a page's tables.
 pub(crate) fn in_column<'p>(page: &'p str, header: &str) -> Vec<&'p str> {
     let cells = cells(page, header).into_iter().filter(|(_, is_in_column)| *is_in_column);
     cells.flat_map(|(cell, _)| quoted(cell)).collect()
 }
 
-/// Words of `source`, without lines that are only a comment.
+/// The words of `source`, without lines that are only a comment.
 pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
     let code = source.lines().map(str::trim_start);
     code.filter(|line| !line.starts_with("//")).flat_map(words_of)
 }
 
-/// Each cell of a table line, or the whole line outside of tables, and whether the cell is in a column with
-/// that header.
+/// Returns each cell of a table line, or the whole line outside of tables, and whether the cell is in a
+/// column with that header.
 fn cells<'p>(page: &'p str, header: &str) -> Vec<(&'p str, bool)> {
     let mut cells = Vec::new();
-    // The column with that header, in the table of the current line.
+    // The index of the column with that header, in the table of the current line.
     let mut column = None;
     for line in page.lines() {
         if !line.starts_with('|') {
@@ -57,23 +58,23 @@ fn cells<'p>(page: &'p str, header: &str) -> Vec<(&'p str, bool)> {
     cells
 }
 
-/// Names of all functions that `source` defines.
+/// The names of all functions that `source` defines.
 pub(crate) fn defined(source: &str) -> impl Iterator<Item = &str> {
     source.split("fn ").skip(1).map(word).filter(|name| !name.is_empty())
 }
 
-/// Splits at backticks: every second piece is inside of them.
+/// Returns the texts inside backticks.
 pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// `a01_guard_basic`: a letter, two digits, words.
+/// Whether a name is a letter, two digits and words, like `a01_guard_basic`.
 fn has_id(name: &str) -> bool {
     let begins = matches!(name.as_bytes(), [b'a'..=b'z', b'0'..=b'9', b'0'..=b'9', b'_', _, ..]);
     begins && name.chars().all(is_word)
 }
 
-/// The word that `text` begins with, or nothing.
+/// The word at the beginning of `text`, if any.
 pub(crate) fn word(text: &str) -> &str {
     text.split(|c| !is_word(c)).next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The pages that rustdoc made: what a reader finds first on them.
+//! Checks rustdoc's pages for the methods that a reader finds first.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use fs_err as fs;
 
 /// The first methods of types, in the order of their pages. rustdoc shows `impl` blocks in the order of the
-/// `mod` lines in `lib.rs` and in the rooms, so these decide it.
+/// `mod` lines in `lib.rs` and in its modules, so those lines decide it.
 const FIRST: [(&str, &str); 8] = [
     ("struct.Stream", "alloc alloc_with alloc_zeroed alloc_from upload download copy"),
     ("struct.Device", "get all count is_available"),
@@ -18,7 +18,7 @@ const FIRST: [(&str, &str); 8] = [
     ("type.PinnedBuffer", "new with_flags from_slice zeroed as_slice"),
 ];
 
-/// Pages of `cuda-core` below `folder` that begin with other methods than [`FIRST`], one line each.
+/// Returns a line for each page of `cuda-core` below `folder` that begins with other methods than [`FIRST`].
 pub(crate) fn complaints(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     for (page, first) in FIRST {

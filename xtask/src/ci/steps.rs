@@ -1,6 +1,6 @@
-//! The steps: first the one that is quick and likely to fail, last those that keep all processors busy. Of those between
-//! them, which run beside each other, the longest comes first, and `lints` and `docs`, which build in one folder, do not
-//! meet.
+//! The steps. The first one is quick and likely to fail; the last ones keep all processors busy. The steps
+//! between them run beside each other: the longest comes first, and `lints` and `docs`, which build in the
+//! same folder, do not run at the same time.
 
 use std::process::Command;
 
@@ -12,9 +12,9 @@ use crate::{Outcome, cudarc, run_task, workspace};
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// It keeps one processor busy at most times, and runs beside others of which that is true.
+    /// Whether the step keeps one processor busy at most times, and so runs beside other such steps.
     pub(crate) beside: bool,
-    /// The step prints what is wrong. An error that refuses says why it cannot run here.
+    /// Prints what is wrong. A [`Refusal`](crate::Refusal) gives the reason why the step cannot run here.
     pub(crate) run: fn(Depth) -> anyhow::Result<Outcome>,
 }
 
@@ -42,10 +42,10 @@ pub(crate) static STEPS: [Step; 9] = steps! {
         "the in-process suites; strict provenance, permissive for managed and mapped memory";
 };
 
-/// The row of `package` that every sampled run has: what a registry would get.
+/// The row of `package` that every sampled run has: the package that a registry would get.
 const EVERY_TIME: &str = "package";
 
-/// How many of the other rows a sampled run has.
+/// The number of other rows in a sampled run.
 const ROWS: usize = 2;
 
 fn headers(depth: Depth) -> anyhow::Result<Outcome> {
@@ -67,7 +67,7 @@ fn package(depth: Depth) -> anyhow::Result<Outcome> {
     run_task(&words)
 }
 
-/// The rows of a run, and those that it leaves to others.
+/// Splits the rows into those of this run and those left to other runs.
 fn sampled_rows(all: &[&'static str], depth: Depth) -> (Vec<&'static str>, Vec<&'static str>) {
     let others = all.iter().filter(|row| takes_turns(row)).count();
     let Some(share) = depth.share(others.div_ceil(ROWS)) else {
@@ -78,8 +78,8 @@ fn sampled_rows(all: &[&'static str], depth: Depth) -> (Vec<&'static str>, Vec<&
         .partition(|row| **row == EVERY_TIME || (takes_turns(row) && turns.next().unwrap_or(false)))
 }
 
-/// Not the rows that measure how long a build takes: other steps run beside them in a sampled run. Nor
-/// those that run tests for other targets, which takes minutes.
+/// Whether sampled runs take the row in turn. Rows that measure the time of a build do not, since other steps
+/// run beside them in a sampled run; nor do rows that run tests for other targets, which takes minutes.
 fn takes_turns(row: &str) -> bool {
     row != EVERY_TIME && !row.starts_with("time") && !row.starts_with("run-")
 }
@@ -96,7 +96,7 @@ fn commands(commands: &mut [Command]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A step that passes if there is no complaint.
+/// Prints the complaints of a step, which passes if there are none.
 fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
     for complaint in complaints {
         println!("{complaint}");
@@ -104,7 +104,7 @@ fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(complaints.is_empty()))
 }
 
-/// Of so many runs in a row, one looks at the program that measures cudarc, which builds that first.
+/// One of this many consecutive runs checks the program that measures cudarc, since that must be built first.
 const OF_PEERS: usize = 4;
 
 fn lints(depth: Depth) -> anyhow::Result<Outcome> {

@@ -12,19 +12,19 @@ use fs_err as fs;
 use super::{full_run, named};
 use crate::{mutants, workspace};
 
-/// The files of the repository, by their names.
+/// The texts of the repository's files, by file name.
 type Files = BTreeMap<String, String>;
 
-/// The page whose claims name their tests.
+/// The page whose claims name the tests that prove them.
 const CLAIMS: &str = "docs/features.md";
 
-/// Columns of pages that name the API; all of their words must occur in [`API_SOURCE`].
+/// Columns of pages that name API items; all their words must occur in [`API_SOURCE`].
 const API: [(&str, &str); 2] = [(CLAIMS, "API"), (OTHER_CRATES, "Here")];
 
-/// The page that also has the names of other crates.
+/// The page that also has names of other crates.
 const OTHER_CRATES: &str = "docs/coming-from.md";
 
-/// The page that also has names that are gone.
+/// The page that also has names of removed items.
 const CHANGES: &str = "CHANGELOG.md";
 
 const API_SOURCE: &str = "cuda-core/src/";
@@ -32,16 +32,16 @@ const API_SOURCE: &str = "cuda-core/src/";
 /// Directories that contain tests.
 const TESTS: [&str; 3] = ["tests/", "cuda-core/src/", "cuda-sys/"];
 
-/// Directories in which each file is a test.
+/// Directories where each file is a test.
 const CASES: [&str; 2] = ["tests/misuse/", "cuda-core/examples/"];
 
 /// A test that is not written in Rust.
 const SCRIPT: &str = "tests/interop/interop.py";
 
-/// Longer files hold more than one concept.
+/// The longest permitted file; a longer one holds more than one concept.
 const LINES: usize = 500;
 
-/// Marks of unfinished work. In halves, since this file is checked too.
+/// Marks of unfinished work. Written in halves, since this file is checked too.
 const MARKS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -55,7 +55,7 @@ const MARKS: [&str; 6] = [
 const MACHINE_PATHS: [&str; 4] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
-/// Violations in the files of the repository, one line each.
+/// Returns the violations in the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let (mut complaints, mut files) = (Vec::new(), Files::new());
     for name in workspace::files(root)? {
@@ -92,18 +92,19 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// The names and texts of the files in Rust.
+/// The names and texts of the Rust files.
 fn rust(files: &Files) -> impl Iterator<Item = (&str, &str)> {
     let files = files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
     files.filter(|(name, _)| name.ends_with(".rs"))
 }
 
-/// The files of [`API_SOURCE`], without those that hold only tests.
+/// The files of [`API_SOURCE`], without those that contain only tests.
 fn sources(files: &Files) -> impl Iterator<Item = (&str, &str)> {
     rust(files).filter(|(name, _)| name.starts_with(API_SOURCE) && !name.ends_with("/tests.rs"))
 }
 
-/// Tests in a file: its functions, or the file itself where each file is a test, or its folder.
+/// The tests in a file: its functions; or the file itself, or its folder, if each file of the directory is a
+/// test.
 fn tests_of<'f>(name: &'f str, text: &'f str) -> Vec<&'f str> {
     let Some(file) = name.strip_suffix(".rs") else {
         return if name == SCRIPT { vec![SCRIPT] } else { vec![] };
@@ -139,7 +140,7 @@ fn complaints_of(name: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `path` occurs in `line` where a path begins, not inside of another one.
+/// Whether `path` occurs in `line` at the beginning of a path, not inside another one.
 fn is_absolute(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

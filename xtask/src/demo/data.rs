@@ -30,7 +30,7 @@ pub(crate) fn show_size(bytes: usize) -> String {
     format!("{bytes} byte{plural}")
 }
 
-/// The seed of data that is moved while rates are measured, which differs from all verified data.
+/// The seed of data that is moved while rates are measured; it differs from the seeds of all verified data.
 pub(crate) const MEASURED: u64 = 0;
 
 /// The seed of the data that a device verifies.
@@ -38,8 +38,8 @@ pub(crate) fn seed_of(ordinal: u32) -> u64 {
     u64::from(ordinal) + 1
 }
 
-/// The seed of the data that one device sends to another; it differs from those of devices and
-/// other pairs.
+/// The seed of the data that one device sends to another; it differs from the seeds of devices and other
+/// pairs.
 pub(crate) fn seed_of_pair(from: u32, to: u32) -> u64 {
     seed_of(from) << 32 | seed_of(to)
 }

@@ -14,7 +14,7 @@ pub(crate) struct GuardReport {
     pub(crate) before: String,
     pub(crate) inside: String,
     pub(crate) after: String,
-    /// Whether the handle after is the one before, and the one inside the device's own.
+    /// Whether the handles before and after are the same, and the device inside was the guard's own.
     pub(crate) restored: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn show(device: Device) -> anyhow::Result<GuardReport> {
     Ok(GuardReport { before, inside, after, restored })
 }
 
-/// Queries the driver itself, not the library.
+/// Returns the current context and its device, as the driver itself reports them.
 fn current() -> anyhow::Result<(CUcontext, String)> {
     let mut handle = ptr::null_mut();
     // SAFETY: the call writes one handle, to a local that outlives it.

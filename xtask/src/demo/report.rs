@@ -10,7 +10,7 @@ use super::guard::GuardReport;
 use super::transfer::{PeerReport, Rate};
 use crate::table::Table;
 
-/// Devices for which the matrix of copies has both rates.
+/// The number of devices up to which the matrix of copies has both rates.
 const WIDE: usize = 4;
 
 /// All results.
@@ -18,21 +18,21 @@ const WIDE: usize = 4;
 pub(crate) struct Report {
     pub(crate) simulated: bool,
     pub(crate) driver: String,
-    /// Why the driver is simulated.
+    /// The reason why the driver is simulated.
     #[serde(skip)]
     pub(crate) why: String,
-    /// Bytes of each transfer.
+    /// The number of bytes of each transfer.
     pub(crate) bytes: usize,
     pub(crate) devices: Vec<DeviceReport>,
     pub(crate) peers: Vec<PeerReport>,
 }
 
-/// One device alone.
+/// The results of one device alone.
 #[derive(Serialize)]
 pub(crate) struct DeviceReport {
     pub(crate) ordinal: u32,
     pub(crate) name: String,
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) memory: usize,
     pub(crate) compute_capability: String,
     pub(crate) guard: GuardReport,
@@ -51,7 +51,7 @@ impl Report {
             && self.peers.iter().all(|peer| peer.verified)
     }
 
-    /// What is known before any transfer.
+    /// The lines that are known before any transfer.
     pub(crate) fn heading(&self) -> String {
         let (driver, size) = (&self.driver, data::show_size(self.bytes));
         let kind = match self.simulated {
@@ -80,7 +80,7 @@ impl Report {
         )
     }
 
-    /// A line for each kind of device.
+    /// Formats a line for each kind of device.
     fn kinds(&self) -> String {
         let mut kinds = BTreeMap::<_, usize>::new();
         for device in &self.devices {
@@ -92,7 +92,7 @@ impl Report {
         kinds.iter().map(|(kind, count)| format!("{count} × {kind}\n")).collect()
     }
 
-    /// One row per device.
+    /// Formats one row per device.
     fn alone(&self) -> Table {
         let headings =
             ["device", "guard: before, in, after", "upload", "copy", "download", "bytes"];
@@ -112,8 +112,8 @@ impl Report {
         table
     }
 
-    /// One row per source, one column per destination; for many devices without the raw driver's rates,
-    /// so that a row stays a line.
+    /// Formats one row per source and one column per destination. Leaves out the raw driver's rates if there
+    /// are many devices, so that a row fits on a line.
     fn matrix(&self) -> String {
         let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
         let pair = |from, to| self.peers.iter().find(|it| (it.from, it.to) == (from, to));
@@ -142,7 +142,7 @@ impl Report {
     }
 }
 
-/// A rate of four characters or so.
+/// Formats a rate in about four characters.
 fn one(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }

@@ -1,4 +1,4 @@
-//! Transfers by the safe layer, beside raw driver calls on the same memory and stream.
+//! Transfers by the safe layer, compared with raw driver calls on the same memory and stream.
 
 use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
 use cuda_sys::{self as sys, CUresult, CUstream};
@@ -8,7 +8,7 @@ use super::data;
 use crate::bench::measure::{Effort, pair};
 use crate::bench::raw::wait;
 
-/// Rounds of a measurement, after a warm-up; the median is used.
+/// The number of rounds of a measurement, after a warm-up; the median is used.
 const ROUNDS: usize = 7;
 
 /// Bandwidth in GB/s (10⁹ bytes per second).
@@ -52,8 +52,8 @@ impl Bench {
         let (size, to) = (self.source.len(), self.first.as_raw());
         let from = self.source.as_slice()?.as_ptr();
         let safe = || self.stream.upload(&self.source, &mut self.first);
-        // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is waited for
-        // before anything else does.
+        // SAFETY: both sides have `size` bytes, and no other code uses them before the stream has been waited
+        // for.
         let raw = |on| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), size, on) };
         compare(size, &self.stream, safe, raw)
     }
@@ -77,8 +77,8 @@ impl Bench {
         compare(size, &self.stream, safe, raw)
     }
 
-    /// The verified copies, by the safe layer alone: whether the data that returns is the data
-    /// sent. The raw calls have left another pattern.
+    /// Makes the verified copies with the safe layer alone, and returns whether the data that comes back is
+    /// the data that was sent. The raw calls have left another pattern.
     pub(crate) fn verify(&mut self) -> anyhow::Result<bool> {
         data::fill(self.source.as_mut_slice()?, self.seed);
         self.stream.upload(&self.source, &mut self.first)?;
@@ -88,7 +88,8 @@ impl Bench {
     }
 }
 
-/// The medians of several rounds of each, alternating, so that both run under the same conditions.
+/// Measures the medians of several rounds of both ways, alternating, so that both run under the same
+/// conditions.
 fn compare(
     bytes: usize,
     stream: &Stream,
@@ -105,7 +106,7 @@ fn compare(
     Ok(Rate { safe: measured.ours, raw: measured.raw.unwrap_or_default() })
 }
 
-/// One direction between two devices.
+/// The results of one direction between two devices.
 #[derive(Serialize)]
 pub(crate) struct PeerReport {
     pub(crate) from: u32,
@@ -130,20 +131,20 @@ pub(crate) fn between(from: Device, to: Device, size: usize) -> anyhow::Result<P
     let mut source = here.alloc::<u8>(size)?;
     let mut target = there.alloc::<u8>(size)?;
     here.upload(&host, &mut source)?;
-    // Warms up both buffers, so that they are allocated for the raw calls.
+    // Warms up both buffers, so that they are allocated when the raw calls begin.
     here.copy(&source, &mut target)?;
     here.synchronize()?;
 
     let (into, of) = (target.as_raw(), source.as_raw());
     let raw = |on| {
-        // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is waited for
-        // before anything else does; contexts and stream are live.
+        // SAFETY: both sides have `size` bytes, and no other code uses them before the stream has been waited
+        // for; contexts and stream are live.
         unsafe { sys::cuMemcpyPeerAsync(into, far.as_raw(), of, near.as_raw(), size, on) }
     };
     let copy = compare(size, &here, || here.copy(&source, &mut target), raw)?;
 
-    // The verified copy, by the safe layer alone: two streams, two devices, and no explicit wait
-    // until the bytes are compared. The raw calls have left another pattern.
+    // The verified copy, with the safe layer alone: two streams, two devices, and no explicit wait before the
+    // bytes are compared. The raw calls have left another pattern.
     let seed = data::seed_of_pair(from.ordinal(), to.ordinal());
     data::fill(host.as_mut_slice()?, seed);
     let mut back = PinnedBuffer::zeroed(&far, size)?;

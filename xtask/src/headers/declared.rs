@@ -1,4 +1,4 @@
-//! The functions that a header declares, found without bindgen: by a C preprocessor and a scan.
+//! The functions that a header declares, found without bindgen: with a C preprocessor and a scan.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,14 +9,14 @@ use anyhow::Context;
 use crate::ci::named::is_word;
 use crate::process::{or_named_by, output};
 
-/// Names of the functions that a program sees when it includes this `cuda.h`.
+/// The names of the functions that a program sees when it includes this `cuda.h`.
 pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut compiler = Command::new(or_named_by("CC", "cc"));
     compiler.args(["-E", "-P"]).arg(include.join("cuda.h"));
     Ok(scan(&output(&mut compiler).context("declared functions")?))
 }
 
-/// A declaration is `CUresult`, a name that begins with `cu`, and a parenthesis.
+/// Finds the declarations: `CUresult`, a name that begins with `cu`, and a parenthesis.
 fn scan(preprocessed: &str) -> BTreeSet<String> {
     let after_result = preprocessed.split("CUresult").skip(1);
     let declared = after_result.filter(|rest| rest.starts_with(char::is_whitespace));

@@ -1,6 +1,6 @@
-//! NVIDIA's headers, fetched as Python wheels into `.cuda-headers/`, where they are kept.
+//! NVIDIA's headers, fetched as Python wheels into `.cuda-headers/` and kept there.
 //!
-//! A `cuda.h` is the same in the wheels of all platforms; it is never committed.
+//! The wheels of all platforms contain the same `cuda.h`; it is never committed.
 
 use std::path::{Path, PathBuf};
 use std::process;
@@ -12,18 +12,18 @@ use crate::process::{python, run};
 use crate::refuse;
 use crate::workspace::empty;
 
-/// Below the workspace; ignored by git.
+/// The directory of the headers, below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
 
-/// Passed to Python, so that no file must be found beside this program.
+/// The script is passed to Python as an argument, so that no file is needed beside this program.
 const UNPACK: &str = include_str!("../../headers/unpack.py");
 
 /// A release of CUDA, or of NCCL, with a header that can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
-    /// `12.4`, or `13` for the newest of that series.
+    /// `12.4`, or `13` for the newest release of that series.
     pub(crate) name: &'static str,
-    /// The wheel, and the versions of it that are accepted.
+    /// The wheel and its accepted versions.
     requirement: &'static str,
     header: &'static str,
 }
@@ -54,14 +54,15 @@ pub(crate) const RELEASES: [Release; 6] = [
     NEWEST,
 ];
 
-/// The directory of the release's header, which is fetched if it is absent; or why it cannot be.
+/// Returns the directory of the release's header, which is fetched if absent; an error says why it cannot be
+/// fetched.
 pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     let Release { name, header, .. } = release;
     let refused = |error| refuse(format!("{header} {name} could not be fetched: {error:#}"));
     fetched(root, release).map_err(refused)
 }
 
-/// The directories of the oldest and the newest `nccl.h`, which are fetched only if `fetches`.
+/// Returns the directories of the oldest and the newest `nccl.h`, which are fetched only if `fetches`.
 pub(crate) fn nccl(root: &Path, fetches: bool) -> anyhow::Result<[PathBuf; 2]> {
     let is_kept = |of: Release| find(&root.join(CACHE).join(of.name), of.header).is_some();
     let kept = NCCL.into_iter().all(is_kept);
@@ -77,8 +78,8 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
         return Ok(include);
     }
     eprintln!("fetching {header} {name} ({requirement})");
-    // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
-    // Steps that run at the same time fetch folders of their own.
+    // Unpacked in another folder and then moved as a whole, so that an interrupted fetch leaves no header.
+    // Steps that run at the same time use folders of their own.
     let fresh = root.join(CACHE).join(format!("{name}.{}.part", process::id()));
     empty(&fresh)?;
     let mut pip = python(
@@ -86,7 +87,7 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
          --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64",
     );
     run(pip.arg("--dest").arg(&fresh).arg(requirement))?;
-    // Extracts the header, and NVIDIA's licence, and removes the wheel.
+    // Extracts the header and NVIDIA's licence, and removes the wheel.
     run(python("-c").arg(UNPACK).arg(&fresh))?;
     if let Some(include) = find(&directory, header) {
         fs::remove_dir_all(&fresh)?;
@@ -99,7 +100,7 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     find(&directory, header).with_context(|| format!("{requirement} has no {header}"))
 }
 
-/// The directory of the first such header below `directory`.
+/// Returns the directory of the first such header below `directory`.
 fn find(directory: &Path, header: &str) -> Option<PathBuf> {
     if directory.join(header).is_file() {
         return Some(directory.to_owned());
@@ -108,13 +109,13 @@ fn find(directory: &Path, header: &str) -> Option<PathBuf> {
     entries.find_map(|entry| find(&entry.path(), header))
 }
 
-/// `12.4` for a header with 12040.
+/// Returns the release of a header: `12.4` for 12040.
 pub(crate) fn version(include: &Path) -> anyhow::Result<String> {
     let version = cuda_version(&include.join("cuda.h"))?;
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
-/// The `CUDA_VERSION` of a header.
+/// Returns the `CUDA_VERSION` of a header.
 pub(crate) fn cuda_version(header: &Path) -> anyhow::Result<u32> {
     let text = fs::read_to_string(header)?;
     let number = |line: &str| line.strip_prefix("#define CUDA_VERSION ")?.trim().parse().ok();

@@ -1,4 +1,4 @@
-//! One header: the functions it declares, those that are bound, and the results of the tests.
+//! A header's row: the functions that it declares, the bound functions, and the results of the tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::process::cargo;
 use crate::suite;
 use crate::suite::process::follow;
 
-/// Where the crates are built; one for all headers, so that bindgen is compiled once.
+/// The build directory; one for all headers, so that bindgen is compiled once.
 const TARGET: &str = "target/headers";
 
-/// With both libraries selected, each has the features that its own tests have; `cuda-sys` alone would
-/// have its default ones, which include the generator.
+/// The arguments of the tests. With both libraries selected, each has the features that its own tests have;
+/// `cuda-sys` alone would have its default features, which include the generator.
 const CRATES: &str = "test --profile quick --no-fail-fast -p cuda-sys -p cuda-core";
 
 /// The cells of a table for one header, and its errors, one line each.
 type Row = (Vec<String>, Vec<String>);
 
-/// Examines one header. `kinds` selects, by arguments of cargo, which tests of the two crates run; `nccl` is
-/// the directory of an `nccl.h` to compare, too.
+/// Examines one header. `kinds` are arguments of cargo that select the tests of the two crates; `nccl` is the
+/// directory of an `nccl.h` that is compared, too.
 pub(super) fn examine(
     root: &Path,
     include: &Path,
@@ -58,7 +58,7 @@ pub(super) fn examine(
     Ok((cells, problems))
 }
 
-/// The numbers of assertions in C, of tests that passed, and of tests that did not run.
+/// Returns the numbers of assertions in C, of tests that passed, and of tests that did not run.
 fn test(
     root: &Path,
     (include, nccl): (&Path, Option<&Path>),
@@ -70,7 +70,7 @@ fn test(
     for (selection, what) in [
         (kinds, "the tests of cuda-sys and cuda-core"),
         ("-p cuda-tests --test abi -- --nocapture", "the comparison with C"),
-        // Functions that older headers lack, with their own test, on the simulated driver.
+        // Tests functions that older headers lack, on the simulated driver.
         ("-p cuda-tests --test one_interface", "what later drivers bring"),
     ] {
         let mut command = cargo_for(root, include, &format!("{CRATES} {selection}"));
@@ -93,7 +93,7 @@ fn test(
     Ok([assertions.unwrap_or(0), tests.passed(), tests.left_out.len()])
 }
 
-/// cargo, set up to generate the bindings from this header and no other.
+/// Returns a cargo command that generates the bindings from this header and no other.
 fn cargo_for(root: &Path, include: &Path, arguments: &str) -> Command {
     let mut cargo = cargo(arguments);
     cargo
@@ -105,7 +105,7 @@ fn cargo_for(root: &Path, include: &Path, arguments: &str) -> Command {
     cargo
 }
 
-/// Names of the functions in the bindings that the build script generates.
+/// The names of the functions in the bindings that the build script generates.
 fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut cargo = cargo_for(root, include, "build --profile quick -p cuda-sys");
     let built = Built::of(cargo.stderr(Stdio::inherit()))?;
@@ -113,7 +113,7 @@ fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
     functions(&script.out_dir.join("bindings/functions.rs"))
 }
 
-/// Names of the functions that a file of bindings declares.
+/// The names of the functions that a file of bindings declares.
 fn functions(file: &Path) -> anyhow::Result<BTreeSet<String>> {
     let text = fs::read_to_string(file)?;
     Ok(text.split("pub fn ").skip(1).map(|rest| word(rest).to_owned()).collect())

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// The file with the mutations, within the workspace.
 pub(super) const FILE: &str = "tests/mutants/mutants.json";
 
-/// The directory of the files that they change.
+/// The directory of the files that the mutations change.
 const SOURCE: &str = "cuda-core/src";
 
 #[derive(Deserialize)]
@@ -20,21 +20,21 @@ pub(super) struct Mutation {
     /// The error of the naive design.
     pub(super) wrong: String,
     edits: Vec<Edit>,
-    /// Tests of the suites `sim` and `gpu`, each of which must fail.
+    /// Tests of the suites `sim` and `gpu`; each of them must fail.
     pub(super) tests: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Edit {
-    /// Below `cuda-core/src`.
+    /// A path below `cuda-core/src`.
     file: String,
     /// Text that occurs exactly once in the file.
     find: String,
     replace: String,
 }
 
-/// All mutations.
+/// Reads all mutations.
 pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
     let text = fs::read_to_string(root.join(FILE))?;
     let mutations: Vec<Mutation> = serde_json::from_str(&text).context(FILE)?;
@@ -45,7 +45,7 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// The files that it changes, within the workspace, with the mutation applied.
+    /// Returns the files that the mutation changes, relative to the workspace, with the mutation applied.
     pub(super) fn mutants(&self, root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let mut files = BTreeMap::new();
         for edit in &self.edits {

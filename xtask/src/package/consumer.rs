@@ -12,23 +12,22 @@ use crate::cargo::Built;
 use crate::process::output;
 use crate::workspace::write;
 
-/// Number of simulated devices: an unusual one, so that a program's output shows which driver it
-/// called.
+/// The number of simulated devices: an unusual one, so that a program's output shows which driver it called.
 const DEVICES: &str = "3";
 
 const BUILD: &str = include_str!("../../package/build.rs");
 const SYS: &str = include_str!("../../package/sys.rs");
 const CORE: &str = include_str!("../../package/core.rs");
 
-/// cargo's settings for a consumer.
+/// The file with cargo's settings for a consumer.
 pub(super) const CONFIG: &str = ".cargo/config.toml";
 
-/// Which crates a consumer depends on; it has a program for each.
+/// The crates that a consumer depends on; it has a program for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crates {
-    /// `cuda-sys` alone.
+    /// Only `cuda-sys`.
     Sys,
-    /// `cuda-core`, and `cuda-sys` beside it.
+    /// `cuda-core` and `cuda-sys`.
     Core,
 }
 
@@ -42,7 +41,7 @@ impl Crates {
     }
 }
 
-/// Which features of cuda-sys and cuda-core a consumer enables.
+/// The features of cuda-sys and cuda-core that a consumer enables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Features {
     /// The defaults.
@@ -58,15 +57,15 @@ pub(super) enum Source {
     Path(PathBuf),
     /// The snapshot, as a git repository.
     Git,
-    /// By version, as from a registry that has the packages in this directory.
+    /// By version, as from a registry; the packages are in this directory.
     Registry(PathBuf),
 }
 
 impl Source {
-    /// The dependency's fields in a manifest.
+    /// Returns the dependency's fields in a manifest.
     fn fields(&self, workshop: &Workshop, krate: &str) -> String {
         match self {
-            // A literal string of TOML: nothing in it is escaped.
+            // A literal string of TOML, without escapes.
             Source::Path(folder) => format!("path = '{}'", folder.join(krate).display()),
             Source::Git => {
                 let (folder, commit) = (workshop.source(), &workshop.commit);
@@ -113,18 +112,18 @@ impl<'a> Consumer<'a> {
             write(&directory.join(format!("src/bin/{program}.rs")), text)?;
         }
         if !patches.is_empty() {
-            // The crates of these names on the registry are not used.
+            // Keeps cargo from using the registry's crates with these names.
             write(&directory.join(CONFIG), "net.offline = true\n")?;
         }
         Ok(Self { workshop, directory, crates })
     }
 
-    /// cargo, set up to build this consumer.
+    /// Returns a cargo command that builds this consumer.
     pub(super) fn cargo(&self, arguments: &str) -> Command {
         self.workshop.cargo(&self.directory, arguments)
     }
 
-    /// Builds the consumer with these variables set, which must fail. Returns what cuda-sys says.
+    /// Builds the consumer with these variables set, which must fail. Returns cuda-sys's errors.
     pub(super) fn fails(&self, variables: Variables<'_>) -> Result<String> {
         let built = Built::run(self.cargo("build").envs(variables.iter().copied()))?;
         ensure!(!built.success, "the build succeeded: {:?}", seen(&built));
@@ -149,7 +148,7 @@ impl<'a> Consumer<'a> {
         self.run_with(built, "CUDA_SYS_LIBRARY", self.workshop.simulator()?)
     }
 
-    /// Runs every program with the variable of this name set.
+    /// Runs every program with the variable `name` set.
     pub(super) fn run_with(&self, built: &Built, name: &str, value: &Path) -> Result<()> {
         for (_, program, _) in self.crates.programs() {
             let mut command = self.workshop.machine.command(built.program(program)?);
@@ -189,7 +188,8 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What the consumer's build script received, which must agree with what cuda-sys compiles.
+/// Returns the properties that the consumer's build script received; they must agree with what cuda-sys
+/// compiles.
 fn seen(built: &Built) -> Result<Seen> {
     let consumer = built.script("consumer")?;
     let number = |name| consumer.variable(name).and_then(|text| text.parse().ok());

@@ -1,7 +1,7 @@
-//! The machine's own CUDA toolkits, and how they are hidden from rows.
+//! The machine's own CUDA toolkits, and how rows hide them.
 //!
-//! Variables are not passed on. A toolkit in a usual directory is covered: the row's commands run
-//! in a mount namespace of their own, in which the directory is empty.
+//! Variables are not passed on. A toolkit in a usual directory is covered: the row's commands run in a mount
+//! namespace of their own, where the directory is empty.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -20,17 +20,17 @@ const PASSED_ON: &str = "PATH HOME USER LOGNAME LANG TMPDIR TEMP TMP SYSTEMROOT 
     ALL_PROXY http_proxy https_proxy no_proxy all_proxy SSL_CERT_FILE SSL_CERT_DIR \
     CARGO_HTTP_CAINFO CARGO_HTTP_PROXY CARGO_NET_OFFLINE CARGO_BUILD_JOBS";
 
-/// Directories in which cuda-sys searches without being pointed there.
+/// The directories that cuda-sys searches by default.
 const CUSTOMARY: [&str; 4] =
     ["/usr/local/cuda", "/opt/cuda", "/usr/include/cuda.h", "/usr/bin/nvcc"];
 
-/// A line of the shell that changes the file system that a command sees.
+/// A line of shell code that changes the file system for a command.
 pub(super) type Mount = String;
 
 pub(super) struct Machine {
     environment: Vec<(&'static str, OsString)>,
     toolkits: Vec<&'static str>,
-    /// Whether a command can run with other mounts.
+    /// Whether commands can run with mounts of their own.
     pub(super) namespaces: bool,
 }
 
@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// An error of a row that needs toolkits to be hidden, if they cannot be.
+    /// Returns an error if a row needs toolkits to be hidden and they cannot be.
     pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
         if let Some(toolkit) = self.toolkits.first().filter(|_| !self.namespaces) {
             let why = "and no user namespaces to hide it in";
@@ -58,7 +58,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The mounts that hide this machine's toolkits: an empty directory, or an unreadable file, over each.
+    /// The mounts that hide this machine's toolkits: an empty directory or an unreadable file over each.
     pub(super) fn covers(&self) -> Vec<Mount> {
         let cover = |path| {
             format!(
@@ -69,18 +69,18 @@ impl Machine {
         self.toolkits.iter().filter(|_| self.namespaces).map(cover).collect()
     }
 
-    /// A command that sees no CUDA of this machine, neither by variables nor in directories.
+    /// Returns a command that sees no CUDA of this machine, neither through variables nor in directories.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.command_among(program.as_ref(), &self.covers())
     }
 
-    /// A command that sees these mounts.
+    /// Returns a command that sees these mounts.
     pub(super) fn command_among(&self, program: &OsStr, mounts: &[Mount]) -> Command {
         let mut command = if mounts.is_empty() {
             Command::new(program)
         } else {
             let mut command = command("unshare --user --map-root-user --mount -- sh -c");
-            // The shell mounts, and then replaces itself by the command in its arguments.
+            // The shell mounts, then replaces itself with the command in its arguments.
             let script = format!("set -e\n{}exec \"$@\"\n", mounts.concat());
             command.arg(script).arg("sh").arg(program);
             command
@@ -94,7 +94,7 @@ impl Machine {
         command
     }
 
-    /// The `PATH` that commands get, after `first`.
+    /// Returns the `PATH` that commands get, with `first` in front.
     pub(super) fn path_behind(&self, first: &Path) -> anyhow::Result<OsString> {
         let path = self.environment.iter().find(|(name, _)| *name == "PATH");
         let others = path.iter().flat_map(|(_, value)| env::split_paths(value));
@@ -102,14 +102,14 @@ impl Machine {
     }
 }
 
-/// `path` without the directories of CUDA compilers, except the system's own.
+/// Removes the directories of CUDA compilers from `path`, except the system's own.
 fn without_nvcc(path: &OsStr) -> OsString {
     let kept = env::split_paths(path)
         .filter(|dir| dir == Path::new("/usr/bin") || !dir.join("nvcc").is_file());
     env::join_paths(kept).unwrap_or_default()
 }
 
-/// A mount of the files of `upper` among those of `lower`.
+/// Returns a mount that shows the files of `upper` among those of `lower`.
 pub(super) fn overlay(lower: &Path, upper: &Path, scratch: &Path) -> Mount {
     let [below, above, work] = [lower, upper, scratch].map(Path::display);
     let option = format!("lowerdir={below},upperdir={above},workdir={work}");

@@ -15,9 +15,9 @@ mod toolkit;
 pub(super) struct Row {
     /// The name for `--only`.
     pub(super) name: &'static str,
-    /// What is asserted.
+    /// What the row asserts.
     pub(super) about: &'static str,
-    /// Runs the row and returns what it found.
+    /// Runs the row and returns its findings.
     pub(super) run: fn(&Workshop) -> anyhow::Result<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The folder in which rows build, with a snapshot of the sources, and cargo set up to run there.
+//! The folder in which rows build, with a snapshot of the sources, and cargo commands that run there.
 
 use std::cell::OnceCell;
 use std::env;
@@ -20,8 +20,8 @@ pub(super) struct Workshop {
     root: PathBuf,
     folder: PathBuf,
     pub(super) machine: Machine,
-    /// The newest and the oldest of the headers passed on the command line, or of those that
-    /// `cargo xtask headers` keeps, which are fetched when a row first needs one.
+    /// The newest and the oldest of the headers from the command line; else those that `cargo xtask headers`
+    /// keeps, fetched when a row first needs one.
     newest: OnceCell<Result<Header, String>>,
     oldest: OnceCell<Result<Header, String>>,
     simulator: OnceCell<PathBuf>,
@@ -34,7 +34,7 @@ pub(super) struct Workshop {
 pub(super) struct Header {
     pub(super) version: u32,
     pub(super) text: String,
-    /// Its directory.
+    /// The directory of the file.
     pub(super) include: PathBuf,
 }
 
@@ -48,7 +48,7 @@ impl Header {
 }
 
 impl Workshop {
-    /// Makes the folder and takes the snapshot: what a commit of the working tree would contain.
+    /// Creates the folder and takes the snapshot: the files that a commit of the working tree would contain.
     pub(super) fn open(headers: &[PathBuf]) -> Result<Self> {
         let root = workspace::root()?;
         let named = headers.iter().map(|file| Header::read(file));
@@ -79,32 +79,32 @@ impl Workshop {
         Ok(fs::remove_dir_all(&self.folder)?)
     }
 
-    /// The snapshot: a git repository that holds the working tree as one commit.
+    /// The snapshot: a git repository with the working tree as its only commit.
     pub(super) fn source(&self) -> PathBuf {
         self.folder.join("source")
     }
 
-    /// The target directory of builds, shared by the rows: compiling bindgen again would cost more than a
+    /// The target directory of builds, shared by the rows: compiling bindgen again would take longer than a
     /// row.
     pub(super) fn target(&self) -> PathBuf {
         self.folder.join("target")
     }
 
-    /// An empty directory of this name.
+    /// Creates an empty directory with this name.
     pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
         let directory = self.folder.join(name);
         workspace::empty(&directory)?;
         Ok(directory)
     }
 
-    /// A toolkit of this name with a `cuda.h` in the directory `below` it; returns the toolkit's root.
+    /// Creates a toolkit with this name and a `cuda.h` in its directory `below`; returns the toolkit's root.
     pub(super) fn toolkit(&self, name: &str, below: &str, header: &str) -> Result<PathBuf> {
         let root = self.directory(&format!("toolkits/{name}"))?;
         workspace::write(&root.join(below).join("cuda.h"), header)?;
         Ok(root)
     }
 
-    /// A directory named `name` with a crate that has these dependencies, and no sources.
+    /// Creates a directory `name` with a crate that has these dependencies and no sources.
     pub(super) fn project(&self, name: &str, krate: &str, dependencies: &str) -> Result<PathBuf> {
         let directory = self.directory(name)?;
         let package = format!("[package]\nname = '{krate}'\nversion = '0.0.0'\nedition = '2024'\n");
@@ -115,7 +115,7 @@ impl Workshop {
         Ok(directory)
     }
 
-    /// A consumer of the snapshot, by path, in a directory named `name`.
+    /// Writes a consumer of the snapshot, by path, to a directory `name`.
     pub(super) fn consumer(
         &self,
         name: &str,
@@ -125,12 +125,12 @@ impl Workshop {
         Consumer::write(self, name, &Source::Path(self.source()), crates, features)
     }
 
-    /// The newest header; without one, a row that needs it counts as not run.
+    /// Returns the newest header. Without one, a row that needs it counts as not run.
     pub(super) fn newest_header(&self) -> Result<&Header> {
         self.header(&self.newest, fetch::NEWEST)
     }
 
-    /// A header that differs from the newest, if there are two.
+    /// Returns the oldest header, which differs from the newest if there are two.
     pub(super) fn oldest_header(&self) -> Result<&Header> {
         self.header(&self.oldest, fetch::FLOOR)
     }
@@ -151,12 +151,12 @@ impl Workshop {
         })
     }
 
-    /// cargo in `directory`, without CUDA in its environment.
+    /// Returns a cargo command for `directory`, without CUDA in its environment.
     pub(super) fn cargo(&self, directory: &Path, arguments: &str) -> Command {
         self.cargo_among(&self.machine.covers(), directory, arguments)
     }
 
-    /// cargo in `directory`, with these mounts.
+    /// Returns a cargo command for `directory`, with these mounts.
     pub(super) fn cargo_among(
         &self,
         mounts: &[Mount],
@@ -175,7 +175,7 @@ impl Workshop {
         command
     }
 
-    /// The simulated driver's library.
+    /// Returns the simulated driver's library; builds it on the first call.
     pub(super) fn simulator(&self) -> Result<&Path> {
         if let Some(library) = self.simulator.get() {
             return Ok(library);
@@ -187,15 +187,15 @@ impl Workshop {
         Ok(self.simulator.get_or_init(|| library))
     }
 
-    /// The triple of this machine.
+    /// The target triple of this machine.
     pub(super) fn host(&self) -> Result<String> {
         let text = output(self.machine.command("rustc").arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
         host.map(str::to_owned).ok_or_else(|| anyhow!("rustc does not name its host"))
     }
 
-    /// A cargo home with the user's downloads only: cargo keeps an unpacked package by its version
-    /// forever, and the workspace's crates change without a new version.
+    /// Creates a cargo home that has only the user's downloads: cargo keeps an unpacked package by its
+    /// version forever, and the workspace's crates change without a new version.
     fn cargo_home(&self) -> Result<()> {
         let home = self.folder.join("cargo");
         workspace::empty(&home.join("registry/src"))?;

@@ -5,24 +5,25 @@ use std::iter;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// The columns of version 1, in their order.
+/// The columns of version 1, in order.
 const COLUMNS: &str = "time_ns,thread,device,stream,op,address,bytes";
 
-/// A comment with what another allocator reserved at its peak for the same operations.
+/// The prefix of a comment with the bytes that another allocator reserved at its peak for the same
+/// operations.
 const RESERVED_BY: &str = "peak reserved by ";
 
 /// A recorded sequence of allocations and frees.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// The place where it was recorded.
+    /// The place where the log was recorded.
     pub(crate) source: Option<String>,
-    /// The peak that other allocators reserved for it, by their names, in bytes.
+    /// The peaks, in bytes, that other allocators reserved for the log, by their names.
     pub(crate) reserved: Vec<(String, u64)>,
-    /// The streams that occur, each with its device.
+    /// The streams in the log, each with its device.
     pub(crate) streams: Vec<LoggedStream>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) steps: Vec<Step>,
-    /// Frees of blocks that were allocated before the log began, which are ignored.
+    /// The number of ignored frees: of blocks that were allocated before the log began.
     pub(crate) orphans: usize,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct LoggedStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) bytes: usize,
-    /// Index of its stream.
+    /// The index of the block's stream.
     pub(crate) stream: usize,
     /// The step that allocated it.
     pub(crate) from: usize,
@@ -45,7 +46,7 @@ pub(crate) struct Block {
     pub(crate) until: Option<usize>,
 }
 
-/// One operation, on the block of that index.
+/// An operation on the block with that index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Allocate(usize),
@@ -53,7 +54,7 @@ pub(crate) enum Step {
 }
 
 impl Log {
-    /// Reads a log; errors name the line.
+    /// Reads a log. Errors name the line.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut reader = Reader::default();
         let mut columns = false;
@@ -75,7 +76,7 @@ impl Log {
         Ok(reader.log)
     }
 
-    /// Bytes in use after each step.
+    /// Returns the bytes in use after each step.
     pub(crate) fn in_use(&self) -> Vec<u64> {
         let mut bytes = 0;
         let steps = self.steps.iter().map(|step| {
@@ -88,8 +89,8 @@ impl Log {
         steps.collect()
     }
 
-    /// The step after which most bytes are in use, the first if there are several, and that number
-    /// of bytes.
+    /// Returns the step after which most bytes are in use, the first one if there are several, and that
+    /// number of bytes.
     pub(crate) fn peak(&self) -> (usize, u64) {
         let after = self.in_use().into_iter().enumerate();
         after.fold((0, 0), |peak, (step, bytes)| if bytes > peak.1 { (step, bytes) } else { peak })
@@ -140,7 +141,7 @@ impl Reader {
                     self.live.insert(address, block);
                 }
             }
-            // It had no effect.
+            // The failed allocation had no effect.
             "allocate_failed" => {}
             other => bail!("no operation is called {other}"),
         }
@@ -174,7 +175,7 @@ impl Reader {
         }
     }
 
-    /// Removes the step that freed a block, which had failed.
+    /// Removes the step that freed a block: the free had failed.
     fn undo_free(&mut self, block: usize) {
         let Some(undone) = self.log.blocks[block].until.take() else { return };
         self.log.steps.remove(undone);

@@ -1,5 +1,4 @@
-//! Draws a log: bytes in use over its operations, with the peak marked and the largest blocks
-//! named.
+//! Draws a log: the bytes in use over its operations, with the peak marked and the largest blocks named.
 
 use super::log::{Block, Log};
 use super::snapshot::{self, Segment};
@@ -7,7 +6,7 @@ use crate::svg::Svg;
 
 pub(super) const WIDTH: f64 = 1200.0;
 pub(super) const LEFT: f64 = 84.0;
-/// Right edge of the part that is to scale.
+/// The right edge of the part drawn to scale.
 pub(super) const RIGHT: f64 = 1010.0;
 /// The height at which the content below the heading begins.
 pub(super) const TOP: f64 = 100.0;
@@ -16,18 +15,18 @@ const BOTTOM: f64 = 540.0;
 const AXIS: f64 = 604.0;
 pub(super) const ROW: f64 = 20.0;
 
-/// Steps are combined into this many columns: two per unit of the picture, more would not be
+/// The number of columns that steps are combined into: two per unit of the picture, since more would not be
 /// visible.
 const COLUMNS: usize = 1800;
 
-/// The colours of the blocks that are listed.
+/// The colours of the listed blocks.
 const COLOURS: [&str; 12] = [
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f",
     "#2f6f73", "#ff9da7", "#8cd17d", "#d4a6c8",
 ];
 
-/// The picture as self-contained SVG. `reserved` holds levels to draw beside the log's requests:
-/// what allocators took from the device for it; `segments` are those of a caching pool at the peak.
+/// Returns the picture as self-contained SVG. `reserved` are levels to draw beside the log's requests: the
+/// bytes that allocators took from the device. `segments` are a caching pool's segments at the peak.
 pub(crate) fn draw(
     log: &Log,
     title: &str,
@@ -52,7 +51,7 @@ pub(crate) fn draw(
     svg.page(WIDTH, y + ROW, title)
 }
 
-/// The heading of a picture.
+/// Draws the heading of a picture.
 pub(super) fn heading(title: &str, source: &str) -> Svg {
     let mut svg = Svg::default();
     svg.text(LEFT, 28.0, "title", title);
@@ -60,8 +59,8 @@ pub(super) fn heading(title: &str, source: &str) -> Svg {
     svg
 }
 
-/// Lists the largest of `all` blocks from `top` on, with their sizes and colours, and returns where the
-/// list ends.
+/// Lists the largest of `all` blocks from `top` down, with sizes and colours. Returns the y coordinate of the
+/// list's end.
 pub(super) fn list(svg: &mut Svg, top: f64, all: usize, blocks: Vec<(u64, String)>) -> f64 {
     let mut y = top + ROW;
     svg.text(LEFT, y, "bold", &format!("The largest of {all} blocks"));
@@ -78,11 +77,11 @@ pub(super) fn list(svg: &mut Svg, top: f64, all: usize, blocks: Vec<(u64, String
 
 /// The layout of the picture.
 struct Plot {
-    /// The step that each column shows: the one with most bytes in use, of those it covers.
+    /// The step that each column shows: of the steps that it covers, the one with most bytes in use.
     columns: Vec<usize>,
     in_use: Vec<u64>,
     peak: (usize, u64),
-    /// Bytes at the upper edge.
+    /// The number of bytes at the upper edge.
     top: u64,
 }
 
@@ -127,7 +126,7 @@ impl Plot {
         svg.text(RIGHT, BOTTOM + ROW, "quiet end", &operations);
     }
 
-    /// Draws named blocks stacked in the order of their allocation, and everything else above them.
+    /// Draws the named blocks, stacked in the order of their allocation, and all other blocks above them.
     fn areas(&self, svg: &mut Svg, named: &[(usize, Block)]) {
         let mut base = vec![0; self.columns.len()];
         for ((number, block), colour) in named.iter().zip(COLOURS) {
@@ -162,7 +161,7 @@ impl Plot {
         svg.shape(format_args!(r#"path fill="{fill}" d="M{outline}Z""#));
     }
 
-    /// The corners of a stepped line, one step per column.
+    /// Returns the corners of a stepped line, one step per column.
     fn edge(&self, from: usize, bytes: &[u64]) -> Vec<String> {
         let mut corners = Vec::new();
         let mut at = from;
@@ -176,7 +175,7 @@ impl Plot {
         corners
     }
 
-    /// Draws what allocators reserved, as lines with their names at the right, without overlaps.
+    /// Draws the bytes that allocators reserved as lines, with their names at the right, without overlaps.
     fn levels(&self, svg: &mut Svg, reserved: &[(String, u64)]) {
         let mut levels: Vec<_> = reserved.iter().collect();
         levels.sort_by_key(|(_, bytes)| *bytes);
@@ -205,13 +204,13 @@ impl Plot {
         let (x, y) = (self.x(column), self.y(bytes));
         svg.shape(format_args!(r#"circle class="peak" cx="{x:.1}" cy="{y:.1}" r="4.5""#));
         let text = format!("peak {} after operation {step}", size(bytes));
-        // On the side with more room.
+        // The text is on the side with more room.
         let (beside, class) = if x < WIDTH / 2.0 { (9.0, "peak") } else { (-9.0, "peak end") };
         svg.text(x + beside, y - 8.0, class, &text);
     }
 }
 
-/// The largest blocks, of which each gets a colour, in the order in which they are given.
+/// Returns the largest blocks, one for each colour, in their given order.
 pub(super) fn largest<T>(blocks: impl Iterator<Item = T>, bytes: impl Fn(&T) -> usize) -> Vec<T> {
     let mut blocks: Vec<_> = blocks.enumerate().collect();
     blocks.sort_by_key(|(_, block)| std::cmp::Reverse(bytes(block)));
@@ -227,20 +226,20 @@ fn life(block: &Block) -> String {
     }
 }
 
-/// The most marks of an axis.
+/// The greatest number of marks on an axis.
 const MARKS: u64 = 10;
 
-/// The distance between marks of an axis of bytes: a power of two.
+/// Returns the distance between the marks of an axis of bytes: a power of two.
 fn bytes_apart(range: u64) -> u64 {
     range.div_ceil(MARKS).max(1).next_power_of_two()
 }
 
-/// A byte count in human-readable form.
+/// Formats a byte count in human-readable form.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
     let number = bytes as f64 / (1u64 << (10 * power)) as f64;
-    // Three digits, of which those after the point may be left out.
+    // Three digits; trailing zeros after the point are left out.
     let digits = 2_usize.saturating_sub(number.log10() as usize);
     let text = format!("{number:.digits$}");
     let short = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

@@ -32,7 +32,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// The devices that the log uses, each once.
+    /// The devices that the log uses, without repeats.
     pub(crate) fn devices(&self) -> Vec<Device> {
         let mut devices: Vec<_> = self.streams.iter().map(Stream::device).collect();
         devices.sort_unstable_by_key(|device| device.ordinal());
@@ -45,8 +45,8 @@ impl<'a> Player<'a> {
         self.streams.iter().try_for_each(|stream| Ok(stream.synchronize()?))
     }
 
-    /// Runs the log once and frees what it leaves allocated. Returns the duration. `after` is called
-    /// after each step with its index.
+    /// Runs the log once and frees what it leaves allocated. Returns the duration. Calls `after` after each
+    /// step, with the step's index.
     pub(crate) fn pass(
         &mut self,
         allocator: &Allocator,
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Streams of two devices, each used by two threads, and addresses that are reused at once.
+    /// Records streams of two devices, each used by two threads, and addresses that are reused at once.
     fn record(logged: &Allocator) -> anyhow::Result<()> {
         let streams = [Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?];
         let work = |stream: &Stream, seed: usize| -> cuda_core::Result<()> {
@@ -128,7 +128,7 @@ mod tests {
             let threads: Vec<_> = threads.collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })?;
-        // Stays allocated.
+        // This block stays allocated.
         std::mem::forget(with_allocator(logged, || streams[0].alloc::<u8>(5000))?);
         Ok(())
     }
@@ -156,7 +156,7 @@ mod tests {
 
         // A picture shows which parts of a segment are in use.
         let pool = CachingPool::new();
-        // Its device depends on which thread ran first.
+        // The stream's device depends on which thread ran first.
         let stream = &player.streams[0];
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
         let mut svg = Svg::default();

@@ -12,21 +12,21 @@ pub(crate) struct Report<'a> {
     log: &'a Log,
     name: String,
     driver: String,
-    /// At first those of this run, then those that the log was recorded with.
+    /// First the rows of this run, then those of the allocators that the log was recorded with.
     rows: Vec<Row>,
 }
 
-/// One allocator.
+/// The results of one allocator.
 #[derive(Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) allocator: String,
-    /// Whether it is one of cuda-core's caching pools, which have goals.
+    /// Whether the allocator is one of cuda-core's caching pools, which have goals.
     pub(crate) caches: bool,
-    /// Unless the log has its figures.
+    /// [`None`] for an allocator of the log.
     pub(crate) pairs_per_second: Option<f64>,
     /// Bytes taken from the devices at the peak.
     pub(crate) reserved: u64,
-    /// Driver calls in a pass after the first, on average; the simulated driver counts them.
+    /// Driver calls per pass after the first one, on average; counted only by the simulated driver.
     pub(crate) driver_calls: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Report<'a> {
         Self { log, name, driver, rows }
     }
 
-    /// Levels for the picture: the peak of each allocator.
+    /// Returns the levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
         self.rows.iter().map(|row| (row.allocator.clone(), row.reserved)).collect()
     }
@@ -93,7 +93,7 @@ impl<'a> Report<'a> {
         format!("{text}\n{table}")
     }
 
-    /// Goals of the caching pools that they missed.
+    /// Returns the goals that caching pools missed.
     pub(crate) fn missed(&self, goal: f64) -> Vec<String> {
         let mut missed = Vec::new();
         for row in self.rows.iter().filter(|row| row.caches) {
@@ -113,7 +113,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A rate in human-readable form.
+/// Formats a rate in human-readable form.
 fn rate(per_second: f64) -> String {
     match per_second {
         rate if rate >= 1e6 => format!("{:.1} M", rate / 1e6),

@@ -1,4 +1,4 @@
-//! Draws a caching pool's segments to scale: the parts in use, and the cached ones. Draws a snapshot: the
+//! Draws a caching pool's segments to scale, with the parts in use and the cached ones. Draws a snapshot: the
 //! largest allocated blocks, and the pools' segments.
 
 use std::cmp::Reverse;
@@ -37,30 +37,30 @@ enum State {
     Pending,
 }
 
-/// The segments that a pool of this process holds now.
+/// Returns the segments that a pool of this process holds now.
 pub(super) fn segments(pool: &CachingPool) -> anyhow::Result<Vec<Segment>> {
     let nothing = Tracking::new(Allocator::plain());
     let snapshot = adaptors::Snapshot::of(&nothing).with_pool(pool)?;
     Ok(Snapshot::parse(&snapshot.to_json())?.segments)
 }
 
-/// The form in a snapshot: `"0x7f2c14000000"`.
+/// Reads an address in a snapshot's form: `"0x7f2c14000000"`.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.strip_prefix("0x").unwrap_or_default();
     u64::from_str_radix(digits, 16).map_err(|_| de::Error::custom(format!("no address: {text}")))
 }
 
-/// The gap between two segments of a row.
+/// The gap between segments in a row.
 const GAP: f64 = 3.0;
 
-/// A segment's height.
+/// The height of a segment.
 const HIGH: f64 = 13.0;
 
-/// All segments together fill this many rows, unless the largest segment needs a longer row.
+/// The number of rows that all segments together fill, unless the largest segment needs a longer row.
 const LEAST_ROWS: usize = 4;
 
-/// Draws segments in rows, by address, from `top` on, and returns where they end.
+/// Draws segments in rows, by address, from `top` down. Returns the y coordinate of their end.
 pub(super) fn draw(svg: &mut Svg, title: &str, segments: &[Segment], top: f64) -> f64 {
     if segments.is_empty() {
         return top;
@@ -108,7 +108,7 @@ pub(crate) struct Snapshot {
     segments: Vec<Segment>,
 }
 
-/// A block that was allocated.
+/// An allocated block.
 #[derive(Deserialize)]
 struct Outstanding {
     number: u64,
@@ -125,7 +125,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The picture as self-contained SVG.
+    /// Returns the picture as self-contained SVG.
     pub(crate) fn draw(&self, name: &str) -> String {
         let allocated: usize = self.outstanding.iter().map(|block| block.bytes).sum();
         let title = format!("{} allocated: {name}", size(allocated as u64));

@@ -25,10 +25,10 @@ impl Subject {
 /// An allocator, and the memory that it takes from its devices.
 pub(crate) struct Meter {
     subject: Subject,
-    /// If it is a caching pool.
+    /// Set if the allocator is a caching pool.
     pub(crate) pool: Option<CachingPool>,
     devices: Vec<Device>,
-    /// Bytes that were free at the start.
+    /// The number of bytes that were free at the start.
     free: u64,
 }
 
@@ -57,12 +57,12 @@ impl Meter {
         }
     }
 
-    /// Bytes taken since the start, as the devices report them: for allocators without a counter.
+    /// Returns the bytes taken since the start, as the devices report them, for allocators without a counter.
     pub(crate) fn at_peak(&self) -> anyhow::Result<u64> {
         Ok(self.free.saturating_sub(free(&self.devices)?))
     }
 
-    /// The peak of reserved memory, by the allocator's own counter if it has one.
+    /// Returns the peak of reserved memory, from the allocator's own counter if it has one.
     pub(crate) fn reserved(&self, taken: u64) -> anyhow::Result<u64> {
         let peak = |device: &Device| match &self.pool {
             Some(pool) => Ok(pool.usage(*device).reserved_peak as u64),

@@ -1,4 +1,4 @@
-//! Properties of a test in its path; `tests/support/macros.rs` makes the paths.
+//! Properties of a test, read from its path; `tests/support/macros.rs` creates the paths.
 
 /// A property of a GPU test that decides where it can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum Tag {
     DeviceRuntime,
     /// Needs NCCL, which the simulated driver has.
     Nccl,
-    /// Needs a driver for that CUDA or a later one.
+    /// Needs a driver for that version of CUDA or a later one.
     Cuda(u32, u32),
 }
 
@@ -42,7 +42,7 @@ impl Tag {
         ("cuda_12_8", Self::Cuda(12, 8)),
     ];
 
-    /// The word in the test's path.
+    /// The tag's word in the test's path.
     pub(crate) fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, tag)| *tag == self).map_or("", |(name, _)| name)
     }
@@ -58,7 +58,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// The path without requirement and tags.
     pub(crate) title: String,
-    /// Devices it needs; zero for a test that was not declared with `gpu_test!`.
+    /// The number of devices that the test needs; zero if it was not declared with `gpu_test!`.
     pub(crate) needs: u32,
     pub(crate) tags: Vec<Tag>,
 }
@@ -76,15 +76,15 @@ impl Case {
     }
 }
 
-/// The path in front of its tags, and these.
+/// Splits a path into the part in front of its tags, and the tags.
 fn without_tags(path: &str) -> (&str, Vec<Tag>) {
     let tags: Vec<Tag> = path.rsplit("::").map_while(Tag::parse).collect();
     let title = path.rsplitn(tags.len() + 1, "::").last().unwrap_or(path);
     (title, tags)
 }
 
-/// Reads a line of error output by which a test reports something, `noted: gpu::copies::j13::real:
-/// a figure`: the test's name as in a table, and the text.
+/// Reads a line of error output with a test's report, such as `noted: gpu::copies::j13::real: a figure`.
+/// Returns the test's name, as in a table, and the text.
 pub(crate) fn note(line: &str) -> Option<String> {
     let (path, text) = line.strip_prefix("noted: ")?.split_once(": ")?;
     let (_program, path) = path.split_once("::")?;

@@ -1,9 +1,9 @@
-//! The report for continuous-integration services: one suite per row.
+//! The JUnit report for continuous-integration services: one suite per row.
 
 use super::report::{LeftOut, Row, Status, Test};
 use crate::xml::escape;
 
-/// All rows.
+/// Formats all rows.
 pub(crate) fn report(rows: &[Row]) -> String {
     let suites: String = rows.iter().map(suite).collect();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{suites}</testsuites>\n")

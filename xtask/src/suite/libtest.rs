@@ -1,29 +1,29 @@
 //! Reads the output of a libtest program.
 //!
-//! The text form, since the JSON form is unstable. A test's own output can land between
-//! `test name ... ` and the verdict (a child process, a C library, a sanitizer), so the verdict may
-//! come lines later.
+//! Reads the text form, since the JSON form is unstable. Other output (of a child process, a C library, a
+//! sanitizer) can come between a test's `test name ... ` and its verdict, so the verdict may come lines
+//! later.
 
 use std::time::{Duration, Instant};
 
 use super::{Finished, Verdict};
 
-/// How many lines of other output are kept for reports.
+/// The number of lines of other output that are kept for reports.
 const KEPT_LINES: usize = 100;
 
-/// Follows the output of one process.
+/// Parses the output of one process.
 #[derive(Default)]
 pub(crate) struct Parser {
     pub(crate) finished: Vec<Finished>,
-    /// The test that was announced and has no verdict so far.
+    /// The announced test that has no verdict so far.
     pub(crate) pending: Option<String>,
-    /// The last lines beside libtest's own.
+    /// The last lines other than libtest's own.
     pub(crate) printed: Vec<String>,
-    /// The test whose output follows: that of those that failed comes after all verdicts.
+    /// The failed test whose output follows: it comes after all verdicts.
     section: Option<String>,
     summaries: usize,
     blocks: usize,
-    /// When the first program or the last test began.
+    /// The time when the first program or the last test began.
     last: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ impl Parser {
         } else if is_announcement(line) {
             self.blocks += 1;
             self.section = None;
-            // Starting the program is no test's time.
+            // The start of the program does not count as a test's time.
             self.last = Some(Instant::now());
         } else if line == "failures:" {
             self.section = None;
@@ -87,25 +87,25 @@ impl Parser {
         self.blocks == self.summaries
     }
 
-    /// The time since the last verdict, for a test that never got one.
+    /// Returns the time since the last verdict, for a test that never got one.
     pub(crate) fn since_last(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |last| last.elapsed())
     }
 }
 
-/// `running 12 tests`.
+/// Whether the line is like `running 12 tests`.
 fn is_announcement(line: &str) -> bool {
     let count = line.strip_prefix("running ").and_then(|rest| rest.split_once(" test"));
     count.is_some_and(|(count, end)| count.parse::<usize>().is_ok() && ["", "s"].contains(&end))
 }
 
-/// `test name ... rest`, without what libtest appends to the name.
+/// Parses `test name ... rest`; removes what libtest appends to the name.
 pub(crate) fn announced(line: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     Some((name.strip_suffix(" - should panic").unwrap_or(name), rest))
 }
 
-/// Names from `--list --format terse`.
+/// Returns the names from `--list --format terse`.
 pub(crate) fn listed(output: &str) -> Vec<String> {
     output.lines().filter_map(|line| line.strip_suffix(": test")).map(Into::into).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs one libtest program so that every test gets a result, however the process ends.
+//! Runs a libtest program so that every test gets a result, however the process ends.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -9,36 +9,36 @@ use super::libtest::{self, Parser};
 use super::{Case, Finished, Verdict, case};
 use crate::process::{self, FOREVER, output};
 
-/// Lines of a dead process's error output that the failure of its test quotes.
+/// The number of lines of a dead process's error output that its test's failure quotes.
 const QUOTED_LINES: usize = 40;
 
 /// A built test program.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    /// Package and target, for readers.
+    /// The package and target, for display.
     pub(crate) suite: String,
     pub(crate) path: PathBuf,
     /// The working directory that cargo would use: the package's directory.
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// How to run a program.
+/// The way to run a program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Invocation {
     /// A program, with arguments, that runs the test program, such as a sanitizer.
     pub(crate) wrapper: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Whether the tests are those of a GPU suite: one after the other, with those that have `#[ignore]`.
+    /// Whether this is a GPU suite: its tests run one after another, including those with `#[ignore]`.
     pub(crate) of_gpu: bool,
 }
 
-/// The results of a run beside its tests.
+/// The results of a run's tests and of its process.
 #[derive(Default)]
 pub(crate) struct Run {
     pub(crate) finished: Vec<Finished>,
     /// An error of the process although every test passed, such as a sanitizer's report.
     pub(crate) complaint: Option<String>,
-    /// What tests reported beside their verdicts.
+    /// Reports of tests besides their verdicts.
     pub(crate) notes: Vec<String>,
 }
 
@@ -52,20 +52,20 @@ impl Run {
 }
 
 impl Program {
-    /// Whether its tests poison their process, so that each needs one of its own.
+    /// Whether the program's tests poison their process, so that each needs a process of its own.
     pub(crate) fn poisons(&self) -> bool {
         self.suite == "cuda-tests::sticky"
     }
 
-    /// Every test in the program with a path that contains `filter`.
+    /// Lists every test of the program whose path contains `filter`.
     pub(crate) fn list(&self, filter: &str) -> anyhow::Result<Vec<Case>> {
         let listed = output(Command::new(&self.path).args(["--list", "--format", "terse"]))?;
         let names = libtest::listed(&listed).into_iter().filter(|name| name.contains(filter));
         Ok(names.map(|name| Case::parse(&name)).collect())
     }
 
-    /// Runs the named tests. Unless they poison it, all are in one process as long as it lives; if it
-    /// dies, the running test has failed and the others continue in another process.
+    /// Runs the named tests. Unless they poison their process, all run in one process while it lives. If the
+    /// process dies, the running test has failed, and the others continue in another process.
     pub(crate) fn run(
         &self,
         invocation: &Invocation,
@@ -98,7 +98,7 @@ impl Program {
                 serial = true;
                 part.absorb(run);
             }
-            // They may fail only beside each other.
+            // The tests may fail only when they run at the same time.
             if !part.finished.iter().any(Finished::has_failed) {
                 part.complaint = part.complaint.or(death);
             }
@@ -132,19 +132,19 @@ impl Program {
 
 /// A process that has ended.
 pub(crate) struct Ended {
-    /// The results of its tests: the one that was running when the process died has failed.
+    /// The results of its tests; the test that was running when the process died has failed.
     pub(crate) run: Run,
-    /// Whether each block of tests came to its end.
+    /// Whether each block of tests was completed.
     is_complete: bool,
-    /// Whether it also succeeded.
+    /// Whether the process also succeeded.
     pub(crate) is_whole: bool,
-    /// The test that was running when it died.
+    /// The test that was running when the process died.
     interrupted: Option<String>,
-    /// Its status and the end of its output.
+    /// The status of the process and the end of its output.
     report: String,
 }
 
-/// Runs `command`, reads its output as libtest's and passes every line on as it comes.
+/// Runs `command`, parses its output as libtest's, and passes every line on at once.
 pub(crate) fn follow(command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Result<Ended> {
     let mut parser = Parser::default();
     let take = |line: &str| {
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs two tests of a program that is this script of the shell.
+    /// Runs two tests of a program that is this shell script.
     fn run(name: &str, script: &str) -> Run {
         let path = std::env::temp_dir().join(format!("program-{name}-{}", std::process::id()));
         fs::write(&path, script).unwrap();

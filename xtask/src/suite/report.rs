@@ -1,4 +1,4 @@
-//! Which tests ran, failed, or did not run, and why.
+//! The tests that ran, failed, or did not run, and the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Case, Run, Verdict};
 use crate::Outcome;
 use crate::table::Table;
 
-/// How many names are printed per reason; the others are counted.
+/// The number of names printed per reason; the others are counted.
 const NAMES_A_REASON: usize = 12;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ pub(crate) enum Status {
     #[default]
     Passed,
     Failed,
-    /// With the reason.
+    /// Not run, for this reason.
     NotRun(String),
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Test {
     pub(crate) suite: String,
     pub(crate) name: String,
     pub(crate) seconds: f64,
-    /// Its output, if it failed.
+    /// The test's output if it failed.
     pub(crate) failure: Option<String>,
 }
 
-/// A test, or a group of them, that did not run.
+/// A test, or a group of tests, that did not run.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftOut {
     pub(crate) suite: String,
@@ -46,13 +46,13 @@ pub(crate) struct Row {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) status: Status,
-    /// Of all tests, one after the other.
+    /// The sum over all tests.
     pub(crate) seconds: f64,
     pub(crate) tests: Vec<Test>,
     pub(crate) left_out: Vec<LeftOut>,
     /// Errors of a process although its tests passed.
     pub(crate) complaints: Vec<String>,
-    /// What tests reported beside their verdicts.
+    /// Reports of tests besides their verdicts.
     pub(crate) notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Row {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Adds the results of tests of a suite.
+    /// Adds the results of a suite's tests.
     pub(crate) fn add(&mut self, suite: &str, run: Run) {
         for test in run.finished {
             self.seconds += test.time.as_secs_f64();
@@ -94,7 +94,7 @@ impl Row {
         self.left_out.push(left_out);
     }
 
-    /// Whether it has neither results nor tests that it left out.
+    /// Whether the row has neither results nor tests that it left out.
     pub(crate) fn is_empty(&self) -> bool {
         self.tests.is_empty() && self.left_out.is_empty() && self.complaints.is_empty()
     }
@@ -111,7 +111,7 @@ impl Row {
         self.tests.len() - self.passed() + self.complaints.len()
     }
 
-    /// What failed, each with its output.
+    /// Returns the failures, each with its output.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (String, &str)> {
         let complaints = self.complaints.iter().map(|text| (self.name.clone(), text.as_str()));
         let tests = self.tests.iter().filter_map(|test| {
@@ -125,13 +125,13 @@ impl Row {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
-    /// What no row ran, and remarks that are of none.
+    /// Tests that no row ran, and remarks that belong to no row.
     #[serde(skip)]
     beside: Row,
 }
 
 impl Report {
-    /// The row of that name, which is added if it is new.
+    /// Returns the row with that name; adds it if it is new.
     pub(crate) fn row(&mut self, name: &str) -> &mut Row {
         let found = self.rows.iter().position(|row| row.name == name);
         let at = found.unwrap_or_else(|| {
@@ -153,7 +153,7 @@ impl Report {
         self.beside.leave_out(suite, name, reason);
     }
 
-    /// Adds another remark.
+    /// Adds a remark that belongs to no row.
     pub(crate) fn note(&mut self, note: String) {
         self.beside.notes.push(note);
     }
@@ -170,7 +170,7 @@ impl Report {
         self.rows.iter().map(count).sum()
     }
 
-    /// The failures, a line per row, what did not run, and a line of counts.
+    /// Formats the failures, a line per row, the tests that did not run, and a line of counts.
     pub(crate) fn text(&self, elapsed: Duration) -> String {
         let mut text = String::new();
         let failures = || self.rows.iter().flat_map(Row::failures);
@@ -196,7 +196,7 @@ impl Report {
             text.extend(row.notes.iter().map(|note| format!("noted: {}: {note}\n", row.name)));
         }
         text.extend(self.beside.notes.iter().map(|note| format!("{note}\n")));
-        // Names by reason: once each, since several rows may leave out the same test.
+        // Names by reason, each once, since several rows may leave out the same test.
         let mut reasons = BTreeMap::<_, BTreeSet<_>>::new();
         let rows = self.rows.iter().chain([&self.beside]);
         for LeftOut { suite, test, reason } in rows.flat_map(|row| &row.left_out) {

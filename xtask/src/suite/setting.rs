@@ -1,4 +1,4 @@
-//! The settings with which GPU suites run, and the tests that each leaves out.
+//! The settings with which GPU suites run, and the tests that each setting leaves out.
 
 use std::collections::HashSet;
 use std::env;
@@ -21,7 +21,7 @@ const ITS_SYMBOLS: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt")
 /// The functions that `cuda-sys` binds.
 const FUNCTIONS: &str = include_str!("../../../cuda-sys/src/bindings/functions.rs");
 
-/// The settings beside the devices.
+/// The settings apart from the number of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// No special settings.
@@ -32,17 +32,18 @@ pub(crate) enum Variant {
     EagerLoading,
     /// compute-sanitizer's memcheck.
     Memcheck,
-    /// The simulated driver in the test's own process, work done as late as CUDA permits.
+    /// The simulated driver in the test's own process; work is done as late as CUDA permits.
     Lazy,
-    /// The same, work done at enqueue.
+    /// As [`Self::Lazy`], but work is done at enqueue.
     Eager,
-    /// The same, work done by a seeded schedule: with the same seed, unless the environment sets another.
+    /// As [`Self::Lazy`], but work is done by a seeded schedule: with the same seed, unless the environment
+    /// sets another.
     Threaded,
     /// As [`Self::Lazy`], with the driver's pool instead of the cache.
     DriverPool,
     /// As [`Self::Lazy`], with a driver call for each block.
     Plain,
-    /// As [`Self::Lazy`], with the symbols of the oldest supported driver alone.
+    /// As [`Self::Lazy`], with only the symbols of the oldest supported driver.
     Oldest,
 }
 
@@ -50,13 +51,13 @@ impl Variant {
     /// The rows on real GPUs.
     pub(crate) const REAL: &[Self] =
         &[Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
-    /// The rows on the simulated driver, where real ones could be.
+    /// The rows on the simulated driver, in place of real ones.
     pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded];
-    /// All on the simulated driver.
+    /// All rows on the simulated driver.
     pub(crate) const ALL_SIMULATED: &[Self] =
         &[Self::Lazy, Self::Eager, Self::Threaded, Self::DriverPool, Self::Plain, Self::Oldest];
 
-    /// Its name, and what it sets beside the devices.
+    /// Returns the variant's name, and the variables that it sets besides the devices.
     fn describe(self) -> (&'static str, Vec<(&'static str, String)>) {
         let mode = |mode: &str| ("CUDA_SIM_MODE", mode.to_owned());
         let allocator = |name: &str| ("CUDA_CORE_ALLOCATOR", name.to_owned());
@@ -80,7 +81,7 @@ impl Variant {
         !Self::REAL.contains(&self)
     }
 
-    /// Why a test with this tag is meaningless under these settings, if so.
+    /// Returns the reason why a test with this tag is meaningless under these settings, if it is.
     fn refuses(self, tag: Tag) -> Option<&'static str> {
         match (self, tag) {
             (Self::Blocking, Tag::Asynchronous) => Some("calls block in this row"),
@@ -117,7 +118,7 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// How to run tests with it; or why it is impossible here.
+    /// Returns how to run tests with the setting, or the reason why that is impossible here.
     pub(crate) fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {
@@ -141,7 +142,8 @@ impl Setting {
         Ok(Invocation { wrapper, environment, of_gpu: true })
     }
 
-    /// How to run a program's tests with it, and their names; the row leaves out the others.
+    /// Returns how to run a program's tests with the setting, and their names. The row lists the other tests
+    /// as left out.
     pub(crate) fn choose<'a>(
         &self,
         row: &mut Row,
@@ -160,7 +162,7 @@ impl Setting {
         Ok((invocation, names))
     }
 
-    /// Why a test is not run, if so.
+    /// Returns the reason why a test is not run, if it is not.
     fn leaves_out(&self, case: &Case, target: &Target) -> Option<String> {
         if case.needs > self.devices {
             return Some(format!("needs {} devices", case.needs));
@@ -180,7 +182,7 @@ impl Setting {
     }
 }
 
-/// The symbols that drivers later than the oldest have.
+/// Returns the symbols that only drivers newer than the oldest have.
 fn newer_symbols() -> Vec<&'static str> {
     let old: HashSet<&str> = ITS_SYMBOLS.lines().collect();
     let all = FUNCTIONS.lines().filter_map(|line| line.trim().strip_prefix("pub fn "));
@@ -188,8 +190,8 @@ fn newer_symbols() -> Vec<&'static str> {
     all.filter(|symbol| !old.contains(symbol)).collect()
 }
 
-/// The words before a program that run it under memcheck. Tests provoke driver errors on purpose, so API
-/// errors are not reported; and a test without driver calls has passed, not failed to start.
+/// Returns the command prefix that runs a program under memcheck. Tests provoke driver errors on purpose, so
+/// API errors are not reported. A test without driver calls has passed, not failed to start.
 fn memcheck() -> Option<Vec<OsString>> {
     let on_path = env::var_os("PATH").unwrap_or_default();
     let local = fs::read_dir("/usr/local").into_iter().flatten().flatten();

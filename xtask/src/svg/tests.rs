@@ -1,4 +1,4 @@
-//! A check of pictures, and its own test.
+//! A check of pictures, and a test of the check.
 
 use super::*;
 

@@ -1,16 +1,16 @@
-//! Libraries that some tests need beside the driver.
+//! Libraries that some tests need besides the driver.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The variable that names libcudart to the test programs; rows set it to the one found here.
+/// The variable that names libcudart to the test programs; rows set it to the library found here.
 pub(crate) const RUNTIME: &str = "CUDA_TESTS_LIBCUDART";
 
-/// The variable that names libcudadevrt to the test programs, likewise.
+/// The variable that names libcudadevrt to the test programs; rows set it to the archive found here.
 pub(crate) const DEVICE_RUNTIME: &str = "CUDA_TESTS_LIBCUDADEVRT";
 
-/// The libraries, or why each is absent.
+/// The libraries, or the reason why each is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Libraries {
     pub(crate) runtime: Result<Library, String>,
@@ -23,9 +23,9 @@ pub(crate) struct Libraries {
 /// A library that can be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Library {
-    /// Its file if the system reports it, else the name by which it was found.
+    /// The library's file if the system reports it, else the name by which it was found.
     pub(crate) path: String,
-    /// Its version: for all but NCCL, that of the CUDA that it belongs to.
+    /// The library's version; for all but NCCL, the version of the CUDA release that it belongs to.
     pub(super) version: String,
 }
 

@@ -28,8 +28,8 @@ const NAMES: &[&str] = match cfg!(windows) {
 const DEVICE_RUNTIME_FILE: &str = if cfg!(windows) { "cudadevrt.lib" } else { "libcudadevrt.a" };
 
 impl Target {
-    /// The real driver if it shows a device, otherwise the simulated one, or that if it is asked for:
-    /// with why, and with that many devices.
+    /// Selects the simulated driver if `asked` gives its devices; else the real driver if it shows a device;
+    /// else the simulated one with `otherwise` devices. Also returns the reason for the simulated one.
     pub(crate) fn real_or_simulated(
         asked: Option<u32>,
         otherwise: u32,
@@ -62,7 +62,7 @@ pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
     cuda_sim::install(config).context("installing the simulated driver")
 }
 
-/// The hidden task `devices`.
+/// Runs the hidden task `devices`.
 pub(crate) fn print_machine() -> anyhow::Result<Outcome> {
     let gpus = gpus().map_err(|reason| format!("no GPU: {reason:#}"));
     println!("{}", serde_json::to_string(&Machine { gpus, libraries: libraries().into() })?);
@@ -79,7 +79,7 @@ fn gpus() -> anyhow::Result<Gpus> {
     Ok(Gpus { devices, driver: (major, minor), names })
 }
 
-/// Loads them.
+/// Loads the libraries and returns what was found.
 fn libraries() -> Libraries {
     let nvrtc = of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version());
     let nccl = of_cuda_core("libnccl.so", NCCL, nccl::version());
@@ -96,7 +96,7 @@ fn set(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// A library that `cuda-core` loads, or the one that `variable` names.
+/// Returns the result for a library that `cuda-core` loads, or for the one that `variable` names.
 fn of_cuda_core(
     file: &str,
     variable: &str,
@@ -104,7 +104,7 @@ fn of_cuda_core(
 ) -> Result<Library, String> {
     match version {
         Ok(version) => Ok(Library::of(file, "found by the loader", version)),
-        // That error would list every path tried.
+        // The library's own error would list every path tried.
         Err(_) if set(variable).is_none() => {
             Err(format!("none is found; {variable} names one to take"))
         }
@@ -112,7 +112,7 @@ fn of_cuda_core(
     }
 }
 
-/// The archive of the toolkit that device code is linked with.
+/// Finds the toolkit's archive that device code is linked with.
 fn device_runtime() -> Result<String, String> {
     let named = set(DEVICE_RUNTIME).map(PathBuf::from);
     let toolkits = [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
@@ -135,7 +135,7 @@ fn runtime() -> Result<Library, String> {
         None => NAMES.iter().map(OsString::from).collect(),
     };
     for name in &names {
-        // SAFETY: the initialisers of libcudart only set it up.
+        // SAFETY: the initialisers of libcudart only set up the library.
         let Ok(library) = (unsafe { os::Library::open(name) }) else {
             continue;
         };
@@ -148,7 +148,7 @@ fn runtime() -> Result<Library, String> {
     Err(format!("none of {names:?} loads; {RUNTIME} names another"))
 }
 
-/// `cudaRuntimeGetVersion`.
+/// Calls `cudaRuntimeGetVersion`.
 fn version(library: &os::Library) -> Option<Version> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
     let address = library.symbol(c"cudaRuntimeGetVersion");
@@ -161,7 +161,7 @@ fn version(library: &os::Library) -> Option<Version> {
     Some(Version::new(number / 1000, number % 1000 / 10))
 }
 
-/// The file mapped into this process with a name that begins like this.
+/// Returns the path of the file mapped into this process whose name begins with `file`.
 pub(super) fn mapped(file: &str) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().find_map(|line| {

@@ -3,16 +3,17 @@
 use super::Libraries;
 use super::first;
 
-/// The driver of this program's own tests: a process has only one, so they share it.
+/// Returns a session of the driver of this program's own tests: a process has only one driver, so they share
+/// it.
 #[cfg(feature = "driver")]
 pub(crate) fn simulated() -> cuda_sim::Session {
     let config = cuda_sim::Config::default().devices(2).quarantine(0).mode(cuda_sim::Mode::Eager);
-    // The test that ran first has installed it.
+    // The test that ran first has already installed the driver.
     let _ = cuda_sim::install(config);
     cuda_sim::Session::begin()
 }
 
-/// A machine without any, for tests.
+/// The libraries of a machine without any, for tests.
 pub(crate) fn none() -> Libraries {
     let nowhere = || Err("nowhere".into());
     Libraries {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::workspace::git;
 
-/// How many driver calls of a test fail in turn in a sampled run, with each kind of failure. The time
-/// of a test's sweep grows with the square of its calls: half of the calls takes a quarter of the
-/// time. Most tests have fewer than a hundred.
+/// The number of driver calls of a test that fail in turn in a sampled run, for each kind of failure. The
+/// time of a test's sweep grows with the square of its calls: half of the calls take a quarter of the time.
+/// Most tests have fewer than a hundred.
 const SAMPLED_CALLS: u64 = 30;
 
 /// How much of the long checks runs.
@@ -29,7 +29,7 @@ impl Depth {
         Self::Sampled { rotation: number.unwrap_or(0) }
     }
 
-    /// Which of `shares` shares a run has, unless it has all.
+    /// Returns the share of a run, out of `shares`; [`None`] if it runs all.
     pub(crate) fn share(self, shares: usize) -> Option<usize> {
         match self {
             Self::Full => None,
@@ -37,7 +37,7 @@ impl Depth {
         }
     }
 
-    /// Variables that the tests read: `tests/support/sample.rs`.
+    /// Variables for the tests, which `tests/support/sample.rs` reads.
     pub(crate) fn environment(self) -> Vec<(&'static str, String)> {
         match self {
             Self::Full => Vec::new(),

@@ -1,5 +1,4 @@
-//! The GPU suite on the simulated driver, again for each driver call of each test, which is made to
-//! fail.
+//! Runs the GPU suite on the simulated driver again for each driver call of each test, which is made to fail.
 
 use anyhow::Context;
 
@@ -37,7 +36,7 @@ pub(super) fn run(
     invocation.environment.push(("CUDA_TESTS_FAULTS", record.0.display().to_string()));
     invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());
-    // Two per processor: a test that stalls a stream waits for a quarter of its time.
+    // Two tests per processor, since a test that stalls a stream waits for a quarter of its time.
     let one = |name| program.run(&invocation, &[name], &mut super::show);
     let mut run = Run::default();
     for of_test in queue::each(2 * queue::processors(), names, one) {
@@ -66,7 +65,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// The command that sweeps a test as this run does: the same of its calls fail.
+/// Returns the command that sweeps a test as this run does, with failures of the same calls.
 fn repeating(depth: Depth, test: &str) -> String {
     let sample = match depth {
         Depth::Full => String::new(),
@@ -75,15 +74,15 @@ fn repeating(depth: Depth, test: &str) -> String {
     format!("cargo xtask test --faults{sample} --filter {test}")
 }
 
-/// What the sweeps did.
+/// The totals of the sweeps.
 #[derive(Debug, Default, PartialEq)]
 struct Swept {
     scenarios: u64,
     runs: u64,
     calls: u64,
-    /// Runs after which the current context was not checked.
+    /// The number of runs after which the current context was not checked.
     current_unknown: u64,
-    /// Tests in which not every call failed: the stride, and the number of calls.
+    /// Tests of which only a sample of calls failed, with the stride and the number of calls.
     sampled: Vec<(String, u64, u64)>,
     not_swept: Vec<(String, String)>,
 }
@@ -112,8 +111,8 @@ impl Swept {
         swept
     }
 
-    /// Why a test was not swept, if so. The record has the module path of the test's function, with
-    /// the suite's name in front; the test's name ends in that function's.
+    /// Returns the reason why a test was not swept, if it was not. The record has the module path of the
+    /// test's function, with the suite's name in front; the test's name ends in that function's name.
     fn reason(&self, test: &str) -> Option<&str> {
         let module = test.rsplit_once("::").map_or(test, |(module, _)| module);
         let of_suite = |path: &str| path.split_once("::").is_some_and(|(_, path)| path == module);

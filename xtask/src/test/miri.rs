@@ -21,7 +21,7 @@ use times::{Times, deal};
 
 const LABEL: &str = "Miri";
 
-/// Tags of GPU tests that do not run here, and why.
+/// Tags of GPU tests that do not run under Miri, with the reason.
 const LEFT_OUT: [(Tag, &str); 4] = [
     (Tag::Real, "means nothing on the simulated driver"),
     (Tag::Nvrtc, "an interpreter loads no library"),
@@ -29,16 +29,16 @@ const LEFT_OUT: [(Tag, &str); 4] = [
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
-/// Modules of the GPU suite that are fast enough for Miri, beside those that go by addresses; the sim suite
+/// Modules of the GPU suite that are fast enough for Miri, besides those that use addresses. The sim suite
 /// covers the paths of the others, with less data.
 const GPU_MODULES: &str = "guards contexts streams events errors harness dlpack";
 
-/// Number of Miri processes at a time. Each keeps one core busy.
+/// The number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
 
-/// Seconds that one Miri process runs for, as long as no single test takes longer. Starting a
-/// process, which compiles the tests, and its first test take some thirty; but a process slows down with
-/// each test: one that takes 6 s alone took 63 s after twenty others.
+/// The target run time of a Miri process in seconds, unless a single test takes longer. Starting a process,
+/// which compiles the tests, and its first test take some thirty seconds; but a process slows down with each
+/// test: one that takes 6 s alone took 63 s after twenty others.
 const A_PART: f64 = 150.0;
 
 /// The tests of one Miri process.
@@ -47,8 +47,8 @@ struct Part {
     tests: Vec<String>,
 }
 
-/// Runs them, or reports that Miri is not installed. The programs, which are built for this machine, say
-/// which tests there are.
+/// Runs the suites, or reports that Miri is not installed. Lists the tests with `programs`, which are built
+/// for this machine.
 pub(crate) fn run(
     programs: &[Program],
     filter: &str,
@@ -109,7 +109,7 @@ pub(crate) fn run(
         println!("{note}");
         report.note(note);
     }
-    // What takes long does not begin last.
+    // Long parts begin first.
     parts.sort_by(|a, b| times.of_all(&b.tests).total_cmp(&times.of_all(&a.tests)));
     let interpret = |part: Part| {
         let ended = follow(part.command(depth), &mut super::show).and_then(|ended| {
@@ -129,7 +129,7 @@ pub(crate) fn run(
         measured.extend(tests.map(|test| (test.time, test.name.clone())));
         row.add(LABEL, run);
     }
-    // Lost tests would count as taking no time.
+    // A lost test would be recorded as taking no time.
     if is_whole_run && report.outcome() == Outcome::Passed {
         times::write(&root, &measured)?;
         passed.map(Passed::remove).transpose()?;
@@ -138,7 +138,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The tests that a run has of a suite, and those that it leaves to others.
+/// Splits the tests of a suite into those of this run and those left to other runs.
 fn sample(
     turn: Turn,
     tests: Vec<String>,
@@ -162,7 +162,7 @@ impl Suite {
         format!("{LABEL}, {} provenance: {}", self.provenance.word(), self.name)
     }
 
-    /// The names of its tests, by the programs built for this machine: asking Miri takes as long as
+    /// Lists the suite's tests with the programs built for this machine, since asking Miri takes as long as
     /// starting it. Tests that are not compiled for Miri are reported after the run.
     fn tests(&self, programs: &[Program]) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -196,10 +196,10 @@ fn wanted(suite: &Suite, name: &str, filter: &str) -> bool {
 }
 
 impl Part {
-    /// `cargo miri test` for tests that run in one process on the simulated driver: they open no
-    /// library and start no process.
+    /// Returns the command `cargo miri test` for these tests, which run in one process on the simulated
+    /// driver: they open no library and start no process.
     fn command(&self, depth: Depth) -> Command {
-        // The simulator reports leaks, not Miri: the suites forget values on purpose.
+        // The simulator reports leaks instead of Miri: the suites forget values on purpose.
         let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
                      -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
         let test = "miri test --no-default-features --no-fail-fast";
@@ -211,8 +211,8 @@ impl Part {
         command
     }
 
-    /// Counts a test without a verdict as failed: Miri stops at the first undefined behaviour. If it
-    /// came to its end, the test is not in the program, and is returned.
+    /// Counts a test without a verdict as failed, since Miri stops at the first undefined behaviour. If Miri
+    /// completed its run, the test is not in the program, and is returned.
     fn account(&self, run: &mut Run, is_whole: bool) -> Vec<String> {
         let known: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
         let lost = self.tests.iter().filter(|test| !known.contains(&***test));
@@ -225,7 +225,7 @@ impl Part {
     }
 }
 
-/// An error that says what to install, unless Miri is there.
+/// Returns an error that says what to install, unless Miri is installed.
 pub(super) fn check_installed() -> anyhow::Result<()> {
     let help = "no Miri: rustup toolchain install nightly --component miri,rust-src";
     require(cargo_of("nightly", "miri --version"), help)

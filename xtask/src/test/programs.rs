@@ -1,5 +1,5 @@
-//! The examples of `cuda-core`, on the simulated driver and on GPUs; and on the simulated driver
-//! `tests/interop`, in which Python has cuda-core's guards among plain driver calls.
+//! Runs the examples of `cuda-core`, on the simulated driver and on GPUs. On the simulated driver, also runs
+//! `tests/interop`, in which Python mixes cuda-core's guards with plain driver calls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ const INTEROP: &str = "tests/interop";
 /// The exit code of an example on a machine that lacks what the example needs.
 const COULD_NOT_RUN: i32 = 2;
 
-/// How long an example may take on a GPU; they take some seconds.
+/// The time limit of an example on a GPU; examples take some seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What an example prints before the name of a part that it leaves out, and the reason.
+/// The prefix of a line with the name of a part that an example leaves out, and the reason.
 const LEFT_OUT: &str = "not run: ";
 
-/// Examples that run more than once: the arguments of each further run, and what it then prints.
+/// Additional runs of examples: the arguments, and a text that the example must then print.
 const FURTHER_RUNS: [(&str, &str, &str); 4] = [
     ("distributed", "--threads 2 --compare", "all 2 ranks have the same weights"),
     ("distributed", "--threads 4", "all 4 ranks have the same weights"),
@@ -33,8 +33,8 @@ const FURTHER_RUNS: [(&str, &str, &str); 4] = [
     ("distributed", "--threads 3 --kill 0@9 --limit 2", "2 ranks, from step 8"),
 ];
 
-/// Runs each example with a name that contains `filter`; examples that report that they cannot run
-/// are listed so.
+/// Runs each example with a name that contains `filter`. Examples that report that they cannot run are listed
+/// as not run.
 pub(super) fn examples(
     filter: &str,
     devices: u32,
@@ -53,15 +53,15 @@ pub(super) fn examples(
     Ok(())
 }
 
-/// Names and paths of the examples among what cargo built.
+/// Returns the names and paths of the examples among the programs that cargo built.
 pub(crate) fn examples_of(built: &Built) -> BTreeMap<String, PathBuf> {
     let is_example = |path: &Path| path.parent().is_some_and(|it| it.ends_with("examples"));
     let examples = built.programs().filter(|(_, path)| is_example(path));
     examples.map(|(name, path)| (name.to_owned(), path.to_owned())).collect()
 }
 
-/// Runs each example with a name that contains `filter` on the GPUs that it sees. `device_runtime` is the
-/// toolkit's archive, for the one that links with it.
+/// Runs each example with a name that contains `filter` on the visible GPUs. `device_runtime` is the
+/// toolkit's archive, for the example that links with it.
 pub(crate) fn on_gpus(
     examples: &BTreeMap<String, PathBuf>,
     filter: &str,
@@ -79,13 +79,13 @@ pub(crate) fn on_gpus(
             Ok((status, errors)) => verdict(EXAMPLES, status, [&printed, &errors], None, ""),
             Err(why) => ("FAILED", Verdict::Failed(format!("{why:#}\n{printed}"))),
         };
-        // Standard output may be the report's.
+        // Standard output may be reserved for the report.
         eprintln!("{EXAMPLES} {name} ... {word}");
         add(row, (EXAMPLES, name), &printed, verdict, started);
     }
 }
 
-/// Runs the cases that need neither PyTorch nor CuPy.
+/// Runs the interop cases that need neither PyTorch nor CuPy.
 pub(super) fn interop(filter: &str, built: &Built, report: &mut Report) -> anyhow::Result<()> {
     let name = "without_frameworks";
     if !name.contains(filter) {
@@ -105,7 +105,7 @@ pub(super) fn interop(filter: &str, built: &Built, report: &mut Report) -> anyho
     run(&mut command, 2, built, (INTEROP, name), "", report)
 }
 
-/// Runs a program, which must succeed, and print `prints`, without a violation of the driver's rules.
+/// Runs a program, which must succeed and print `prints`, without a violation of the driver's rules.
 fn run(
     command: &mut Command,
     devices: u32,
@@ -132,7 +132,7 @@ fn run(
     Ok(())
 }
 
-/// Adds the result, and the parts of itself that a program says it left out.
+/// Adds the result, and the parts that the program reports as left out.
 fn add(
     row: &mut Row,
     (suite, name): (&str, &str),
@@ -149,7 +149,8 @@ fn add(
     row.add(suite, Run { finished: vec![finished], ..Run::default() });
 }
 
-/// The result, in a word and for the report. `simulated` is the simulated driver's report, if that ran.
+/// Returns the result, as a word and for the report. `simulated` is the simulated driver's report, if that
+/// driver ran.
 fn verdict(
     suite: &str,
     status: ExitStatus,
@@ -199,8 +200,8 @@ mod tests {
     fn on_gpus_each_example_says_what_it_left_out() {
         let folder = env::temp_dir().join(format!("examples-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        // Written by a process of its own: one that another test starts meanwhile would otherwise have the
-        // file open, which then cannot be run.
+        // A process of its own writes the file. Otherwise a process that another test starts meanwhile could
+        // hold the file open for writing, and it could not be run.
         let write = r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1""#;
         let program = |name: &str, script: &str| {
             let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! The crate that users copy, `docs/template`, as a cargo project of its own on the simulated driver.
+//! Tests the crate that users copy, `docs/template`, as a cargo project of its own on the simulated driver.
 
 use anyhow::Context;
 use fs_err as fs;
@@ -14,8 +14,8 @@ const NAME: &str = "docs/template";
 /// The library in the template's `.cargo/config.toml`.
 const LIBRARY: &str = "../../target/debug/libcuda_sim.so";
 
-/// Copies the template, sets its paths as its user does, and runs its tests, offline. `.cargo/config.toml`
-/// alone names the driver: the simulator's report shows that it was loaded.
+/// Copies the template, sets its paths as a user does, and runs its tests, offline. Only `.cargo/config.toml`
+/// names the driver: the simulator's report shows that it was loaded.
 pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::Result<()> {
     if !NAME.contains(filter) {
         return Ok(());
@@ -39,7 +39,7 @@ pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::R
     Ok(())
 }
 
-/// What is wrong although no test failed.
+/// Returns an error that occurred although no test failed.
 fn complaint(run: &Run, simulated: &str) -> Option<String> {
     match simulated.lines().next() {
         _ if run.finished.is_empty() => Some("no test ran".to_owned()),
@@ -51,7 +51,7 @@ fn complaint(run: &Run, simulated: &str) -> Option<String> {
 
 fn copy_template(root: &Path, library: &Path, copy: &Path) -> anyhow::Result<()> {
     workspace::mirror(&root.join(NAME), copy)?;
-    // The same versions, so that nothing has to be downloaded.
+    // The same versions, so that nothing must be downloaded.
     fs::copy(root.join("Cargo.lock"), copy.join("Cargo.lock"))?;
     let (from, to) = (format!("{LIBRARY:?}"), format!("{library:?}"));
     workspace::replace(&copy.join(".cargo/config.toml"), &from, &to)?;

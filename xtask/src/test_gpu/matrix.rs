@@ -1,4 +1,4 @@
-//! The tests that all rows cover together.
+//! The tests that all rows together cover.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::suite::report::Status;
 use crate::suite::{Case, Program, Report, Row, Setting, Variant};
 use crate::target::{Libraries, Target};
 
-/// Device counts of the rows.
+/// The device counts of the rows.
 const DEVICES: [u32; 4] = [1, 2, 4, 8];
 
 /// All rows, including those that cannot run.
@@ -23,26 +23,26 @@ pub(super) fn settings(target: &Target) -> Vec<Setting> {
     DEVICES.into_iter().flat_map(of).collect()
 }
 
-/// Every row, and the tests that they cover together.
+/// All rows, and the tests that they cover together.
 #[derive(Debug, Serialize)]
 pub(super) struct Matrix {
     target: String,
-    /// Libraries beside the driver.
+    /// Libraries besides the driver.
     libraries: Option<Libraries>,
-    /// Number of tests in the programs.
+    /// The number of tests in the programs.
     exist: usize,
-    /// Number of tests that ran in some row.
+    /// The number of tests that ran in some row.
     ran: usize,
     never_ran: Vec<String>,
     #[serde(flatten)]
     pub(super) report: Report,
-    /// Why the run fails, whatever its tests did.
+    /// The reason why the run fails, whatever the results of its tests.
     shortfall: Option<String>,
 }
 
 impl Matrix {
-    /// Compares the tests that ran with those that exist, and the rows, of which each has a setting,
-    /// with those required: each with up to so many devices must run, and one with as many.
+    /// Compares the tests that ran with those that exist, and the rows, each of which has a setting, with
+    /// those required: every row with up to `require` devices must run, and one with at least that many.
     pub(super) fn new(
         target: &Target,
         programs: &[(Program, Vec<Case>)],
@@ -84,7 +84,7 @@ fn shortfall(rows: &[Row], settings: &[Setting], require: Option<u32>) -> Option
     let devices = require?;
     let rows = || rows.iter().zip(settings);
     let unmet = |(row, setting): &(&Row, &Setting)| match &row.status {
-        // A tool that is not installed is reported; missing devices are an error.
+        // A tool that is not installed is only reported; missing devices are an error.
         Status::NotRun(reason) => setting.devices <= devices && reason.starts_with("needs "),
         _ => false,
     };

@@ -1,4 +1,4 @@
-//! Functions that are called with what a thread allocates and frees.
+//! Hooks that are called with what a thread allocates and frees.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,11 +37,11 @@ use crate::util::{OnDrop, debug_by};
 pub enum HookPoint {
     /// Before the inner allocator is asked for a block.
     BeforeAllocate,
-    /// After it has returned.
+    /// After the inner allocator has returned.
     AfterAllocate,
     /// Before the inner allocator is given a block back.
     BeforeDeallocate,
-    /// After it has returned.
+    /// After the inner allocator has returned.
     AfterDeallocate,
 }
 
@@ -67,7 +67,7 @@ pub struct HookEvent<'a> {
     pub stream: u64,
     /// Size of the block in bytes.
     pub bytes: usize,
-    /// Its address; [`None`] before it is allocated, and if that failed.
+    /// Its address; [`None`] before it is allocated, and if the allocation failed.
     pub address: Option<CUdeviceptr>,
     /// The inner allocator's error.
     pub error: Option<&'a Error>,
@@ -80,19 +80,18 @@ impl HookEvent<'_> {
     }
 }
 
-/// An allocator that calls functions of the calling thread with what passes through it.
+/// An allocator that calls the current thread's hooks with what passes through it.
 ///
-/// [`Hooks::with`] calls a hook, while another function runs, with what that thread allocates and
-/// frees through this allocator, before and after each call of the inner allocator. Hooks are per
-/// thread: frees that a buffer's drop leaves to another thread are seen by that thread's hooks, or
-/// by none.
+/// [`Hooks::with`] runs a function and meanwhile calls a hook with what that thread allocates and frees
+/// through this allocator, before and after each call of the inner allocator. Hooks are per thread: if a
+/// buffer's drop leaves the free to another thread, that thread's hooks see it, or none.
 ///
-/// Around a caching pool, hooks above it are called for every allocation, hooks below it only when
-/// the pool had nothing that fits: use one of each to tell hits from misses. Freed blocks stay in
-/// the pool, so the hooks below are called with them when the pool is trimmed.
+/// Hooks above a caching pool are called for every allocation, hooks below it only when the pool had nothing
+/// that fits: use one of each to tell hits from misses. Freed blocks stay in the pool, so hooks below it see
+/// the frees only when the pool is trimmed.
 ///
-/// A hook may allocate and free; no hook is called for that. A panic in a hook is caught and
-/// ignored. If the inner allocator panics, the call after it is left out.
+/// A hook may allocate and free; no hook is called for that. A panic in a hook is caught and ignored. If the
+/// inner allocator panics, the hook is not called after it.
 ///
 /// ```
 /// use cuda_core::Allocator;
@@ -116,8 +115,7 @@ pub struct Hooks<A> {
 type Hook = Rc<dyn Fn(&HookEvent<'_>)>;
 
 thread_local! {
-    /// This thread's hooks with their allocators. Borrowed only for moments in which no foreign
-    /// code runs.
+    /// This thread's hooks with their allocators. Borrowed only while no foreign code runs.
     static HOOKS: RefCell<Vec<(u64, Hook)>> = const { RefCell::new(Vec::new()) };
     /// Whether a hook is running.
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };

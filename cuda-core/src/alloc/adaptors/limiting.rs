@@ -11,9 +11,9 @@ use crate::util::OnDrop;
 
 /// An allocator that limits how many bytes are in use at once, on all devices together.
 ///
-/// Bytes are counted as requested. A block counts from before the inner allocator is called until
-/// after it has taken the block back, so the limit holds at every moment, between threads too; what
-/// the inner allocator refuses is not counted.
+/// Bytes are counted as requested. A block counts from before the inner allocator is called until after it
+/// has taken the block back, so the limit holds at every moment, across threads too. Requests that the inner
+/// allocator refuses are not counted.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -47,7 +47,7 @@ impl<A> Limiting<A> {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Sets the limit from now on. Memory already handed out stays, even if it is more.
+    /// Sets the limit from now on. Memory already handed out stays, even if it exceeds the limit.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
     }

@@ -38,12 +38,12 @@ const HEADING: &str = "# cuda-core allocation log, version 1\n\
 /// `allocate`; a `deallocate_failed` revokes the preceding `deallocate` of the same address.
 /// `cargo xtask replay` reads such a log, draws it, and runs it against allocators to compare them.
 ///
-/// Lines are written one at a time, in an order in which the operations can have happened. If the
-/// writer fails, or panics, the log ends there and the allocator goes on: [`Logging::flush`]
-/// returns the error, [`Logging::lost`] the number of missing lines.
+/// Lines are written one at a time, in an order in which the operations can have happened. If the writer
+/// fails or panics, the log ends there and the allocator continues: [`Logging::flush`] returns the error, and
+/// [`Logging::lost`] the number of missing lines.
 ///
-/// The writer runs under the lock of the log, which allocations and drops of buffers take: a thread that allocates
-/// or drops a buffer must hold no lock that the writer takes.
+/// The writer runs under the lock of the log, which allocations and drops of buffers take. So a thread that
+/// allocates or drops a buffer must hold no lock that the writer takes.
 ///
 /// ```no_run
 /// use cuda_core::Allocator;
@@ -75,11 +75,11 @@ thread_local! {
 }
 
 impl<A> Logging<A> {
-    /// Logs to `writer` what passes through `inner` from now on, after a heading. Each line is
-    /// written at once, so the writer should be buffered.
+    /// Writes a heading to `writer`, and from now on logs what passes through `inner`. Each line is written
+    /// at once, so the writer should be buffered.
     ///
     /// # Errors
-    /// The writer's, for the heading.
+    /// The writer's, when it writes the heading.
     pub fn new(inner: A, writer: impl Write + Send + 'static) -> io::Result<Self> {
         let mut writer = Box::new(writer);
         writer.write_all(HEADING.as_bytes())?;
@@ -103,8 +103,8 @@ impl<A> Logging<A> {
     /// like the default one, is never dropped: flush it before that.
     ///
     /// # Errors
-    /// The writer's, or the one that ended the log; an error if the writer itself flushes the log
-    /// that it is writing, and in a fork's child.
+    /// The writer's, or the error that ended the log; an error if the writer itself flushes the log that it
+    /// is writing; an error in a fork's child.
     pub fn flush(&self) -> io::Result<()> {
         if is_forked() {
             return Err(io::Error::other(Error::Forked));
@@ -120,7 +120,7 @@ impl<A> Logging<A> {
         }
     }
 
-    /// The number of lines that could not be written, or whose operation was the writer's own.
+    /// The number of lines that could not be written, including those of the writer's own operations.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -143,7 +143,7 @@ impl<A> Logging<A> {
 }
 
 impl Log {
-    /// Whether `write` worked; not tried once a write has failed.
+    /// Calls `write` unless an earlier write has failed. Returns whether the log is free of errors.
     fn attempt(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
         if self.error.is_none() {
             let writer = &mut *self.writer;
@@ -180,7 +180,7 @@ impl<A> Around for Logging<A> {
 
     fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
         let Given { stream, address, bytes } = block;
-        // Logged before the call: after it, another thread may get the address, and log that.
+        // Logged before the call: after it, another thread may get the address and log its allocation.
         self.line(stream, "deallocate", address, bytes);
         let rollback = OnDrop::new(|| self.line(stream, "deallocate_failed", address, bytes));
         give(bytes)?;

@@ -1,10 +1,10 @@
 //! Adaptors: allocators around another one, that count, limit, retry, log, track or call hooks.
 //!
-//! Each passes the inner allocator's addresses on unchanged, so its memory is as safe as the inner
-//! one's. None holds a lock while the inner allocator is called, and none loses count when that
-//! fails or panics. They nest: `Statistics<Limiting<Tracking<A>>>`.
+//! An adaptor passes the inner allocator's addresses on unchanged, so its memory is as safe as the inner
+//! one's. It holds no lock while it calls the inner allocator, and its counts stay right if that call fails
+//! or panics. Adaptors nest: `Statistics<Limiting<Tracking<A>>>`.
 
-/// The inner allocator of an adaptor, and the calls that reach it through the adaptor's [`Around`].
+/// Defines an adaptor's access to its inner allocator, and implements `DeviceAllocator` by its [`Around`].
 macro_rules! adaptor {
     ($adaptor:ident) => {
         impl<A> $adaptor<A> {
@@ -91,8 +91,8 @@ struct Given<'a> {
     bytes: usize,
 }
 
-/// Asks the inner allocator for a block. Null, by which an allocator written in C reports that it
-/// has no memory, becomes an error here, so that it is never given back.
+/// Asks the inner allocator for a block. An allocator written in C returns null if it has no memory. Null
+/// becomes an error here, so that it is never given back.
 fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     match inner.allocate(stream, bytes)? {
         0 => Err(AllocatorError::Null { allocator: inner.name().to_owned() }.into()),

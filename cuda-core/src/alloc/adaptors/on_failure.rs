@@ -49,7 +49,7 @@ pub struct AllocationFailure<'a> {
     pub bytes: usize,
     /// The device.
     pub device: Device,
-    /// How often it has failed so far: 1 the first time.
+    /// How often the allocation has failed so far: 1 the first time.
     pub attempt: u32,
     /// The error.
     pub error: &'a Error,
@@ -62,11 +62,10 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 
 /// An allocator that asks a callback what to do when the inner allocator has not enough memory.
 ///
-/// The callback may free memory, through this allocator too, and have the allocation tried again.
-/// It is called if there is not enough memory, a limit is reached, or an allocator of C functions
-/// returns null, whatever adaptors lie between; other errors, which trying again does not cure, are
-/// passed on at once, and so is that of a request which alone is larger than the limit. A panic in it means
-/// [`Verdict::GiveUp`].
+/// The callback may free memory, also through this allocator, and have the allocation tried again. It is
+/// called if there is not enough memory, a limit is reached, or an allocator of C functions returns null,
+/// whatever adaptors lie between. Other errors, which a retry does not cure, are passed on at once; so is the
+/// error of a single request larger than the limit. A panic in the callback means [`Verdict::GiveUp`].
 ///
 /// ```
 /// use cuda_core::Allocator;
@@ -94,8 +93,7 @@ impl<A> OnFailure<A> {
         Self { inner, callback: Box::new(callback), max_retries: MAX_RETRIES }
     }
 
-    /// Sets how often an allocation is tried again at most, whatever the callback returns: 16 times
-    /// by default.
+    /// Sets the most times that an allocation is tried again, whatever the callback returns: 16 by default.
     ///
     /// ```
     /// use cuda_core::adaptors::{OnFailure, Verdict};
@@ -115,7 +113,7 @@ impl<A> OnFailure<A> {
         self
     }
 
-    /// How often an allocation is [tried again](Self::max_retries) at most.
+    /// The most times that an allocation is [tried again](Self::max_retries).
     pub fn get_max_retries(&self) -> u32 {
         self.max_retries
     }

@@ -30,12 +30,12 @@ pub struct Snapshot {
     pub allocator: String,
     /// Blocks that are allocated, in the order of their allocation.
     pub outstanding: Vec<Outstanding>,
-    /// What pools have taken from their devices.
+    /// The segments that pools have taken from their devices.
     pub segments: Vec<CacheSegment>,
 }
 
 impl Snapshot {
-    /// The blocks that `tracking` has allocated now.
+    /// Takes a snapshot of the blocks that `tracking` has allocated now.
     pub fn of<A: DeviceAllocator>(tracking: &Tracking<A>) -> Self {
         Self {
             allocator: tracking.name().to_owned(),
@@ -97,13 +97,13 @@ fn block(block: &CacheBlock) -> String {
     format!("{{\"address\":\"{address:#x}\",\"bytes\":{bytes},\"state\":\"{state}\"}}")
 }
 
-/// An array with one element per line, so that people can read it, too.
+/// Writes an array with one element per line, so that people can read it, too.
 fn list<T>(elements: &[T], element: fn(&T) -> String) -> String {
     let lines: Vec<_> = elements.iter().map(|value| format!("\n{}", element(value))).collect();
     format!("[{}]", lines.join(","))
 }
 
-/// A string, escaped for JSON.
+/// Writes a string, escaped for JSON.
 fn string(text: &str) -> String {
     let mut json = String::from("\"");
     for character in text.chars() {

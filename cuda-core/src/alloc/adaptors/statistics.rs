@@ -30,15 +30,16 @@ use crate::util::{debug_by, lock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Counter {
-    /// The present amount. Negative if frees of older blocks exceed the allocations since [`Statistics::push`].
+    /// The present amount. Negative if frees of older blocks exceed the allocations since
+    /// [`Statistics::push`].
     pub value: i64,
-    /// The most at any time, since the counter began or [`Statistics::reset_peaks`].
+    /// The most at any time since the counter began, or since [`Statistics::reset_peaks`].
     pub peak: i64,
-    /// All that has ever been added; frees do not reduce it.
+    /// The sum of everything added; frees do not reduce it.
     pub total: u64,
 }
 
-/// Bytes and blocks.
+/// Counters of bytes and of blocks.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -73,7 +74,7 @@ impl Counter {
         self.value = self.value.saturating_sub_unsigned(amount as u64);
     }
 
-    /// Includes the peak of an inner counter, which began when this one had its present value.
+    /// Includes the peak of an inner counter that began when this one had its present value.
     fn take_up_peak(&mut self, inner: Self) {
         self.peak = self.peak.max(self.value.saturating_add(inner.peak));
     }
@@ -89,9 +90,9 @@ impl Counter {
 /// An allocator that counts what the inner allocator hands out.
 ///
 /// Bytes are counted as requested, whatever size the inner allocator uses; a block counts from when
-/// it is allocated until the inner allocator has taken it back. Failed calls are not counted.
-/// Counters nest: [`push`](Self::push) begins new ones at zero, [`pop`](Self::pop) ends them and
-/// adds them to those before. All threads share them.
+/// it is allocated until the inner allocator has taken it back. Failed calls are not counted. Counters nest:
+/// [`push`](Self::push) begins new ones at zero; [`pop`](Self::pop) ends them and adds them to the counters
+/// around them. All threads share them.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -131,7 +132,7 @@ impl<A> Statistics<A> {
         lock(&self.counters).innermost
     }
 
-    /// Begins new counters inside the present ones, which it returns.
+    /// Begins new counters inside the present ones, and returns the present ones.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -158,7 +159,7 @@ impl<A> Statistics<A> {
     /// returns them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if these are the outermost, which go on.
+    /// [`Error::Invalid`] if these are the outermost counters, which then continue.
     pub fn pop(&self) -> Result<Counters> {
         let mut counters = lock(&self.counters);
         let outer = counters.outer.pop();
@@ -187,7 +188,7 @@ impl<A> Statistics<A> {
     }
 }
 
-// From a copy: the formatter may be code of the program, which may use the allocator.
+// Formats a copy of the counters: the formatter may be code of the program, and may use the allocator.
 debug_by! {
     [A: std::fmt::Debug] Statistics<A>: |it| "Statistics" {
         inner: it.inner, counters: it.counters(); ..

@@ -54,10 +54,10 @@ pub struct SizeMismatch {
     pub given: usize,
 }
 
-/// The number of mismatches that are kept; others are only counted.
+/// The most mismatches that are kept; further ones are only counted.
 const MISMATCHES: usize = 64;
 
-/// An allocator that remembers what another one has handed out.
+/// An allocator that remembers the blocks that another one has handed out.
 ///
 /// For finding leaks. A block given back with a wrong size is freed with the size that it was
 /// allocated with, and the [report](Self::report) says so; an address that is not outstanding is
@@ -94,8 +94,8 @@ impl<A> Tracking<A> {
         Self { inner, backtraces: false, state: Mutex::default() }
     }
 
-    /// [`Tracking::new`], but records the backtrace of each allocation too, whatever
-    /// `RUST_BACKTRACE` says. Recording one takes much longer than an allocation.
+    /// Like [`Tracking::new`], and also records the backtrace of each allocation, whatever `RUST_BACKTRACE`
+    /// says. Recording a backtrace takes much longer than an allocation.
     pub fn with_backtraces(inner: A) -> Self {
         Self { backtraces: true, ..Self::new(inner) }
     }
@@ -110,12 +110,12 @@ impl<A> Tracking<A> {
         self.report().blocks
     }
 
-    /// The allocated blocks, as a text that begins with "Outstanding".
+    /// Returns the allocated blocks, which `Display` writes as a text that begins with "Outstanding".
     pub fn report(&self) -> OutstandingReport {
         self.report_since(0)
     }
 
-    /// The blocks allocated from that [number](Self::allocations) on that have not been freed.
+    /// Returns the blocks allocated from that [number](Self::allocations) on and not freed since.
     pub fn report_since(&self, number: u64) -> OutstandingReport {
         let state = lock(&self.state);
         let since = state.live.values().filter(|block| block.number >= number);
@@ -228,7 +228,7 @@ impl fmt::Display for OutstandingReport {
     }
 }
 
-// From copies: the formatter may be code of the program, which may use the allocator.
+// Formats copies: the formatter may be code of the program, and may use the allocator.
 debug_by! {
     [A: fmt::Debug] Tracking<A>: |it| "Tracking" {
         inner: it.inner, allocations: it.allocations(), outstanding: it.outstanding().len(); ..
@@ -250,8 +250,7 @@ impl<A> Around for Tracking<A> {
         let block = self.take(address, bytes)?;
         let bytes = block.bytes;
         let rollback = OnDrop::new(|| {
-            // The block may have been freed despite the error, and the address allocated again
-            // meanwhile.
+            // Despite the error, the block may have been freed and its address allocated again meanwhile.
             lock(&self.state).live.entry(address).or_insert(block);
         });
         give(bytes)?;

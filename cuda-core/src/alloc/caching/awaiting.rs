@@ -4,8 +4,8 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::util::{Tree, Turns};
 
-/// Blocks that wait for marks, each filed under the stream of its first mark that is not known to
-/// be reached. No call looks at a block before that stream has reached that mark.
+/// Blocks that wait for marks. Each block is filed under the stream of its first mark that is not known to be
+/// reached, and is not checked before that stream has reached that mark.
 pub(crate) struct Awaiting<B> {
     lines: Turns<Line<B>>,
     /// Position from which `next_asked` continues.
@@ -13,7 +13,7 @@ pub(crate) struct Awaiting<B> {
     entered: u64,
 }
 
-/// The blocks that wait for one stream, ordered by the point they wait for, then by arrival.
+/// The blocks that wait for one stream, ordered by the point that they wait for, then by arrival.
 type Line<B> = Tree<(u64, u64), (B, Fences)>;
 
 /// Where a block is filed.
@@ -72,20 +72,21 @@ impl<B> Awaiting<B> {
         reached
     }
 
-    /// The next streams in round-robin order, at most `most`.
+    /// Returns the next streams in round-robin order, at most `most`.
     pub(crate) fn in_turn(&mut self, most: usize) -> Vec<u64> {
         self.lines.in_turn(most)
     }
 
-    /// The first block filed under `stream`, if that stream is known to have reached its point.
+    /// Removes and returns the first block filed under `stream`, if that stream is known to have reached its
+    /// point.
     fn pop_reached(&mut self, stream: u64) -> Option<(B, Fences)> {
         let (at, (_, fences)) = self.lines.get(stream)?.first()?;
         let waits = |mark: &Mark| mark.timeline.id() == stream;
         if fences.first_unknown().is_some_and(waits) { None } else { self.remove((stream, at)) }
     }
 
-    /// The earliest awaited mark of each of the next `most` streams, in round-robin order: what to
-    /// query.
+    /// Returns the marks to query: the earliest awaited mark of each of the next `most` streams, in
+    /// round-robin order.
     pub(crate) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
         let streams = self.lines.following(self.asked, most);
         self.asked = streams.last().map_or(0, |last| last + 1);

@@ -15,7 +15,7 @@ use crate::types::PoolUsage;
 pub(super) struct Bins {
     /// Blocks that the stream may reuse at once, indexed by [`class::bin`].
     bins: Vec<Vec<Cached>>,
-    /// What is allocated of this stream's blocks; [`Bins::usage`] adds the rest.
+    /// Counters of this stream's allocated blocks; [`Bins::usage`] adds the free ones.
     pub(super) counts: PoolUsage,
 }
 
@@ -32,13 +32,14 @@ impl PoolUsage {
 /// A block that is not allocated.
 pub(super) struct Cached {
     pub(super) address: CUdeviceptr,
-    /// The point of the home stream's timeline after which other streams may use it.
+    /// The point of the home stream's timeline after which other streams may use the block.
     pub(super) mark: Mark,
     pub(super) home: Home,
 }
 
 impl Cached {
-    /// Its home goes into `gone`: dropping that may destroy a stream or free memory of a pool.
+    /// Returns the address and the mark. Moves the home into `gone`: dropping it may destroy a stream or free
+    /// memory of a pool.
     pub(super) fn into_free(self, gone: &mut Vec<Home>) -> (CUdeviceptr, Mark) {
         gone.push(self.home);
         (self.address, self.mark)
@@ -49,7 +50,7 @@ impl Cached {
 pub(super) type Contents = Vec<Vec<Cached>>;
 
 impl Bins {
-    /// A block for a request of `needed` bytes (already rounded).
+    /// Takes a block for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, needed: usize) -> Option<Cached> {
         let mut bin = class::bin(needed);
@@ -64,9 +65,9 @@ impl Bins {
 
     /// Moves the smallest fitting block to the end of its bin, and returns the index of that bin.
     ///
-    /// Blocks of a bin have one size unless they are large. A large block may be somewhat larger
-    /// than the request; only the latest few are considered. The smallest is chosen because a
-    /// larger one will be wanted by the code that freed it and asks for the same size again.
+    /// Blocks of a bin have one size unless they are large. A large block may be somewhat larger than the
+    /// request; only the latest few are considered. The smallest is chosen because the code that freed a
+    /// larger one will probably ask for that size again.
     #[cold]
     fn bring_forward(&mut self, needed: usize) -> Option<usize> {
         const LOOKS: usize = 16;
@@ -94,9 +95,9 @@ impl Bins {
         self.put_first(block)
     }
 
-    /// [`Bins::put`] when there are no bins yet or the bin is full. A bin of large blocks keeps
-    /// one: the one before it goes back to the heap, where it joins its neighbours, so that
-    /// long-lived memory is not cut from a block that a larger request will need.
+    /// [`Bins::put`] when there are no bins yet or the bin is full. A bin of large blocks keeps one block.
+    /// The block before it goes back to the heap and joins its neighbours there, so that long-lived memory is
+    /// not cut from a block that a larger request will need.
     #[cold]
     fn put_first(&mut self, block: Cached) -> Option<Cached> {
         if block.home.bin >= class::BINS {
@@ -114,7 +115,7 @@ impl Bins {
         older
     }
 
-    /// The counters, and the blocks: summed on demand, so that a hit does not pay for a counter.
+    /// Returns the counters, with the free blocks summed on demand, so that a hit does not pay for a counter.
     pub(super) fn usage(&self) -> PoolUsage {
         let free = || self.bins.iter().flatten().map(|block| block.home.bytes);
         PoolUsage { free: free().sum(), largest_free: free().max().unwrap_or(0), ..self.counts }
@@ -131,7 +132,7 @@ impl Bins {
         mem::take(&mut self.bins)
     }
 
-    /// Removes the blocks of at least the size class of `needed`.
+    /// Removes the blocks of the size class of `needed` and of all larger classes.
     pub(super) fn take_from(&mut self, needed: usize) -> Contents {
         let first = class::bin(needed).min(self.bins.len());
         self.bins[first..].iter_mut().map(mem::take).collect()

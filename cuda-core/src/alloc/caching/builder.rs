@@ -18,7 +18,7 @@ pub(super) struct Settings {
     /// The id under which streams file the pool's blocks. Never reused.
     pub(super) pool: u64,
     limit: Mutex<PoolLimit>,
-    /// The blocks belong to their context, as memory from `cuMemAlloc` does.
+    /// Whether the blocks belong to their context, as memory from `cuMemAlloc` does.
     pub(super) is_in_the_context: bool,
     pub(super) options: CachingPoolBuilder,
 }
@@ -82,7 +82,8 @@ impl CachingPoolBuilder {
     /// Sets the allocator that segments come from; `cuMemAlloc` by default.
     ///
     /// While one thread calls this allocator, other threads that find no free memory in the pool wait for
-    /// that call. So the allocator may allocate from the pool, but must not wait for another thread that does.
+    /// that call. So the allocator may itself allocate from the pool, but must not wait for another thread
+    /// that does.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool};
@@ -109,11 +110,11 @@ impl CachingPoolBuilder {
         self
     }
 
-    /// Sets a function to call with the error that an allocation is about to fail with. If it
-    /// returns `true` (it freed something), the allocation is tried again, and the function called again
-    /// if that fails: as often as it returns `true`, since it may free one thing at a time. So it must
-    /// return `false` when it has freed nothing; a panic counts as that. It is not called for a
-    /// request that is larger than the limit, or than the memory of the device.
+    /// Sets a function to call with the error that an allocation is about to fail with. If the function
+    /// returns `true` (it freed something), the allocation is tried again. If that fails, the function is
+    /// called again, as often as it returns `true`, since it may free one thing at a time. So it must return
+    /// `false` when it has freed nothing; a panic counts as `false`. It is not called for a request that is
+    /// larger than the limit, or than the memory of the device.
     ///
     /// ```no_run
     /// use cuda_core::CachingPool;
@@ -142,12 +143,12 @@ impl CachingPoolBuilder {
         self.initial
     }
 
-    /// Makes the pool. No driver call.
+    /// Builds the pool. Makes no driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a fraction that is not between 0 and 1, and for a first segment
-    /// beyond a limit in bytes. A fractional limit becomes a number of bytes only at a device's
-    /// first allocation; a first segment beyond it is then made smaller.
+    /// beyond a limit in bytes. A fractional limit becomes a number of bytes only at a device's first
+    /// allocation; a larger first segment is then made smaller.
     pub fn build(mut self) -> Result<CachingPool> {
         let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
         self.limit = self.limit.check()?;
@@ -163,7 +164,7 @@ impl CachingPoolBuilder {
         Ok(CachingPool::of(self.initial(initial).into_settings(numbered())))
     }
 
-    /// These options, for the pool with id `pool`.
+    /// Turns these options into settings of the pool with id `pool`.
     pub(super) fn into_settings(self, pool: u64) -> Settings {
         let is_in_the_context = custom::is_in_the_context(&self.upstream);
         Settings { pool, limit: Mutex::new(self.limit), is_in_the_context, options: self }
@@ -176,7 +177,7 @@ debug_by! {
    }
 }
 
-/// The id of a new pool.
+/// Returns the id of a new pool.
 pub(super) fn numbered() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(SHARED + 1);
     NEXT.fetch_add(1, Ordering::Relaxed)

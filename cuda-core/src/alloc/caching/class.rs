@@ -1,5 +1,4 @@
-//! Size classes: what a request is rounded to, which bin a block belongs in, and which segments it
-//! is cut from.
+//! Size classes: how a request is rounded, which bin a block belongs in, and which segments it is cut from.
 
 use crate::util::size_class;
 
@@ -16,8 +15,8 @@ const SHARED: usize = 20 << 20;
 /// Blocks of at least this size get a segment each.
 const LARGE: usize = 10 << 20;
 
-/// Sizes of blocks are multiples of this: the alignment of `cuMemAlloc`, which textures ask for. Blocks are
-/// aligned to it as far as their segment is.
+/// Sizes of blocks are multiples of this: the alignment of `cuMemAlloc`, which textures need. Blocks are
+/// aligned to it if their segment is.
 const GRAIN: usize = 512;
 
 /// A large block is cut only if at least this much would be left over.
@@ -50,8 +49,8 @@ impl SegmentKind {
         if bytes <= SMALL { Self::Small } else { Self::Large }
     }
 
-    /// The smallest remainder that is cut off as a block of its own. In small segments that is any:
-    /// blocks are multiples of [`GRAIN`], and chunks of pinned memory of half as much.
+    /// Returns the smallest remainder that is cut off as a separate block. In small segments any remainder
+    /// is: blocks are multiples of [`GRAIN`], and chunks of pinned memory multiples of half as much.
     pub(super) const fn spare(self) -> usize {
         match self {
             Self::Small => 1,
@@ -60,10 +59,10 @@ impl SegmentKind {
     }
 }
 
-/// Size of the block that serves a request for `bytes`, which are at most `isize::MAX`.
+/// Returns the size of the block that serves a request for `bytes`, which is at most `isize::MAX`.
 #[inline]
 pub(super) const fn rounded(bytes: usize) -> usize {
-    // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
+    // Large sizes are rounded only to the grain: an eighth of a gibibyte would waste a lot.
     if bytes > SMALL { bytes.next_multiple_of(GRAIN) } else { size_class::rounded(bytes, GRAIN) }
 }
 
@@ -73,7 +72,7 @@ pub(super) const fn bin(bytes: usize) -> usize {
     size_class::class_of(bytes, GRAIN)
 }
 
-/// Size of the largest block that serves a request for `needed` uncut.
+/// Returns the size of the largest block that serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn most(needed: usize) -> usize {
     needed + (SegmentKind::of(needed).spare() - 1) / GRAIN * GRAIN
@@ -85,7 +84,7 @@ pub(super) const fn fits(bytes: usize, needed: usize) -> bool {
     bytes >= needed && bytes - needed < SegmentKind::of(needed).spare()
 }
 
-/// The segment size to allocate for a block of `bytes`, and the smallest that would do.
+/// Returns the segment size to allocate for a block of `bytes`, and the smallest that would suffice.
 pub(super) const fn segments(bytes: usize) -> (usize, usize) {
     let least = bytes.next_multiple_of(SEGMENT);
     if bytes <= SMALL || bytes >= LARGE { (least, least) } else { (SHARED, least) }

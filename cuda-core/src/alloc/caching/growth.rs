@@ -1,4 +1,4 @@
-//! Slow path of the caching pool: reuse other streams' blocks, grow, wait.
+//! Slow path of the caching pool: reuses other streams' blocks, grows the pool, then waits.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::timeline::ledger::NO_FENCES;
 use crate::timeline::{Mark, StreamCore};
 use crate::types::Resource;
 
-/// A block of `bytes` (already rounded), when the heap has none that the stream may use at once.
+/// Allocates a block of `bytes` (already rounded) when the heap has none that the stream may use at once.
 ///
-/// Other streams' memory that turns out to be idle comes first, then new memory: taking more is better than
-/// waiting for another stream. Only when the device has, or the limit allows, no more memory does the pool
-/// query all pending work, give unused segments back, make this stream wait for others, and at last block the
-/// calling thread. Memory that other threads have in hand meanwhile is no shortage: the pool waits for these
-/// threads.
+/// The pool first takes other streams' memory that turns out to be idle, then new memory: taking more is
+/// better than waiting for another stream. Only when the device has no more memory, or the limit allows no
+/// more, does the pool query all pending work, give unused segments back, make this stream wait for others,
+/// and finally block the calling thread. Memory that other threads are moving meanwhile is no shortage: the
+/// pool waits for these threads.
 pub(super) fn allocate(
     heap: &Heap,
     core: &Arc<StreamCore>,
@@ -35,8 +35,8 @@ pub(super) fn allocate(
         if let Some(taken) = request.without_waiting()? {
             return Ok(taken);
         }
-        // Nothing serves a request beyond what the heap can ever hold, or holds since before its limit was
-        // lowered: neither waiting, nor what the program could free.
+        // Neither waiting nor `on_shortage` helps a request that is larger than what the heap can ever hold,
+        // and larger than what it holds now, which may exceed a limit that was lowered.
         let can_fit = bytes <= heap.reserved() || class::segments(bytes).1 <= heap.most()?;
         if can_fit {
             let seen = heap.with(|state| state.moves);
@@ -77,7 +77,7 @@ impl Request<'_> {
     /// Tries the sources that need no wait.
     fn without_waiting(&self) -> Result<Option<TakenRange>> {
         if self.kind == SegmentKind::Large {
-            // Small blocks stay with the streams that cache them: those would need them again at once.
+            // Small blocks stay with the streams that cache them, which would need them again at once.
             let moving = self.heap.begin_move();
             for other in self.heap.served_in_turn(LOOKED_AT) {
                 self.heap.collect(&other, |bins| bins.take_from(self.bytes));
@@ -91,8 +91,8 @@ impl Request<'_> {
         taken.map_or_else(|| self.grow(), |taken| Ok(Some(taken)))
     }
 
-    /// A block from memory that was freed while other streams used it, if the driver reports that
-    /// they have finished. Two driver calls for each stream queried.
+    /// Takes a block from memory that was freed while other streams used it, if the driver reports that they
+    /// have finished. Makes two driver calls for each stream queried.
     fn take_finished(&self) -> Option<TakenRange> {
         let awaited = self.heap.with(|state| state.pending.next_asked(ASKED));
         if awaited.is_empty() {
@@ -106,7 +106,8 @@ impl Request<'_> {
         self.heap.take(self.core, self.bytes)
     }
 
-    /// Tries the sources that wait: for when the device has, or the limit allows, no more memory.
+    /// Tries the sources that need a wait, for when the device has no more memory or the limit allows no
+    /// more.
     fn by_waiting(&self) -> Result<Option<TakenRange>> {
         let moving = self.heap.begin_move();
         for other in self.heap.served() {
@@ -126,13 +127,12 @@ impl Request<'_> {
         self.find_or_release()
     }
 
-    /// A free range; else new memory in place of unused segments; else a free range of the other
-    /// kind.
+    /// Takes a free range; else new memory in place of unused segments; else a free range of the other kind.
     fn find_or_release(&self) -> Result<Option<TakenRange>> {
         if let Some(taken) = self.heap.find(self.core, self.bytes, ALL) {
             return Ok(Some(taken));
         }
-        // Segments that cannot be given back stay, and so does the shortage.
+        // Segments that cannot be given back stay reserved, so the shortage remains.
         let released = self.heap.release(0).unwrap_or(0);
         if released > 0 {
             if let Some(taken) = self.grow()? {
@@ -142,7 +142,7 @@ impl Request<'_> {
         Ok(self.find_anywhere())
     }
 
-    /// Another stream's range that the driver reports idle. Two driver calls for each stream
+    /// Takes another stream's range that the driver reports idle. Makes two driver calls for each stream
     /// queried.
     fn take_idle(&self) -> Option<TakenRange> {
         let mut busy = vec![self.id()];
@@ -166,7 +166,7 @@ impl Request<'_> {
         None
     }
 
-    /// Another stream's range, after whose work this stream is made to wait.
+    /// Takes another stream's range, and makes this stream wait for that stream's work.
     fn take_behind(&self) -> Option<TakenRange> {
         for kind in SegmentKind::both(self.bytes) {
             let mut tried = vec![self.id()];
@@ -203,7 +203,7 @@ impl Request<'_> {
         self.find_anywhere()
     }
 
-    /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
+    /// [`Heap::find`] in segments of either kind, without checking streams' progress.
     fn find_anywhere(&self) -> Option<TakenRange> {
         self.heap.with(|state| {
             let mut kinds = SegmentKind::both(self.bytes).into_iter();
@@ -258,8 +258,8 @@ impl Request<'_> {
         Ok(None)
     }
 
-    /// Allocates a segment from the upstream allocator. The mark is the point after which it may
-    /// be used.
+    /// Allocates a segment from the upstream allocator. The returned mark is the point after which it may be
+    /// used.
     fn obtain(&self, bytes: usize) -> Result<(Segment, Option<Mark>)> {
         let segment = |base, home| Segment { base, bytes, kind: self.kind, home, fate: Fate::Kept };
         let allocator = &self.heap.settings.options.upstream;
@@ -297,7 +297,7 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease
 }
 
 impl Heap {
-    /// The marks that free and pending blocks wait for.
+    /// Returns the marks that free and pending blocks wait for.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.with(|state| {
             let mut marks = state.space.owners.marks();
@@ -309,7 +309,7 @@ impl Heap {
         })
     }
 
-    /// Asks the driver how far the work at these marks has come.
+    /// Asks the driver which of the [marks](Self::marks) are reached.
     fn query_marks(&self) {
         for mark in self.marks() {
             // The error of another stream's work is reported to those who wait for that work.
@@ -340,13 +340,13 @@ impl Heap {
             drop(moving);
             match given {
                 Ok(()) => went += segment.bytes,
-                // The upstream allocator still has it: offer it once more.
+                // The upstream allocator still counts the segment as allocated: offer it once more.
                 Err(FailedRelease::Kept(error)) if segment.fate == Fate::Kept => {
                     self.with(|state| state.space.keep_refused(segment));
                     failed.get_or_insert(error);
                 }
-                // The segment may or may not have been freed: neither use it nor give it back any
-                // more.
+                // The segment may or may not have been freed, or was refused twice: neither use it nor give
+                // it back again.
                 Err(why) => {
                     let error: Error = why.into();
                     let (base, bytes) = (segment.base, segment.bytes);
@@ -357,7 +357,7 @@ impl Heap {
         }
     }
 
-    /// [`Heap::release`] of what the driver reports idle, blocks in all stream caches included.
+    /// [`Heap::release`] for all memory that the driver reports idle, blocks in all stream caches included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
         held::retry();
         for core in self.served() {
@@ -401,7 +401,7 @@ impl Heap {
     /// nothing refers to the heap any more.
     pub(super) fn release_all(&self) {
         self.query_marks();
-        // The second call retries refused segments; what fails then has been reported.
+        // The second call retries refused segments, and reports those that fail again.
         let _ = self.release(0);
         let _ = self.release(0);
         let lost = self.with(|state| state.space.give_up_all());

@@ -1,4 +1,4 @@
-//! One context's address space of a pool, below its streams' caches.
+//! A pool's memory in one context, below the streams' caches.
 
 use std::cell::Cell;
 use std::mem;
@@ -19,26 +19,25 @@ use crate::types::PoolUsage;
 use crate::util::{OnDrop, Turns, lock, wait_while};
 use crate::wait::PendingMark;
 
-/// Segments of one context and their free ranges. Locked briefly, never over a driver call.
+/// A pool's segments in one context, and their free ranges. Locked briefly, never over a driver call.
 pub(crate) struct Heap {
     pub(super) context: Context,
     pub(super) settings: Arc<Settings>,
     state: Mutex<HeapState>,
-    /// Notified when [`HeapState::moving`] has one thread less.
+    /// Notified when [`HeapState::moving`] falls.
     moved: Condvar,
     /// The streams whose caches have blocks of this heap.
     stream_caches: Mutex<Turns<Weak<StreamCore>>>,
 }
 
-/// The number of streams whose known progress a miss looks at, in round-robin order, without driver
-/// calls.
+/// The number of streams whose known progress a miss checks, in round-robin order, without driver calls.
 pub(super) const LOOKED_AT: usize = 16;
 
 /// All streams, for when there is no more memory.
 pub(super) const ALL: usize = usize::MAX;
 
 thread_local! {
-    /// How many spans of [`Heap::begin_move`] the thread is in.
+    /// The number of spans of [`Heap::begin_move`] that the thread is in.
     static IN_HAND: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -50,15 +49,15 @@ pub(super) struct HeapState {
     pub(super) pending: Awaiting<PendingBlock>,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
-    /// The number of threads that move memory which other threads cannot find meanwhile: they allocate or
-    /// free a segment, or empty stream caches.
+    /// The number of threads that move memory which other threads cannot find meanwhile. Such a thread
+    /// allocates or frees a segment, empties stream caches, or takes a pending block.
     moving: usize,
-    /// How many moves have changed what the heap holds.
+    /// The number of moves that have changed what the heap holds.
     pub(super) moves: u64,
-    /// Counters of blocks that no stream cache counts, the totals of dropped stream caches, and the
-    /// most that was reserved.
+    /// Counters of blocks that no stream cache counts, totals of dropped stream caches, and the most that was
+    /// reserved.
     pub(super) counts: PoolUsage,
-    /// Fences that are no longer needed, and dropped after unlocking.
+    /// Fences that are no longer needed, to be dropped after unlocking.
     pub(super) spent: Vec<Fences>,
 }
 
@@ -80,12 +79,12 @@ impl Heap {
         })
     }
 
-    /// The bytes of its segments.
+    /// Returns the bytes of the heap's segments.
     pub(super) fn reserved(&self) -> usize {
         self.with(|state| state.space.reserved)
     }
 
-    /// The usage of the heap and the stream caches in front of it.
+    /// Returns the usage of the heap and of the stream caches in front of it.
     pub(super) fn usage(&self) -> PoolUsage {
         let served = self.served();
         let of_streams =
@@ -116,7 +115,7 @@ impl Heap {
         });
     }
 
-    /// Runs `f` under the lock. Timelines that are no longer needed are dropped after unlocking.
+    /// Runs `f` under the lock. After unlocking, drops timelines and fences that are no longer needed.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut HeapState) -> R) -> R {
         let mut state = self.locked();
         let result = f(&mut state);
@@ -124,7 +123,7 @@ impl Heap {
         result
     }
 
-    // This and `unlock` are compiled once, and not with each closure of `with`.
+    // This and `unlock` are compiled once, not with each closure of `with`.
     #[inline(never)]
     fn locked(&self) -> MutexGuard<'_, HeapState> {
         lock(&self.state)
@@ -138,7 +137,7 @@ impl Heap {
     }
 
     /// To be called before this thread takes memory that other threads then cannot find. Until the result is
-    /// dropped, threads that find none [wait](Self::wait_for_others) for this one.
+    /// dropped, threads that find no memory [wait](Self::wait_for_others) for this one.
     pub(super) fn begin_move(&self) -> OnDrop<impl FnOnce() + use<'_>> {
         IN_HAND.set(IN_HAND.get() + 1);
         self.with(|state| state.moving += 1);
@@ -149,9 +148,9 @@ impl Heap {
         })
     }
 
-    /// Waits while other threads are between [`begin_move`](Self::begin_move) and its end. Returns whether
-    /// memory has come or gone since there were `seen` moves. A thread in such a span, which allocates
-    /// in an allocator or a hook that it calls, does not wait: the others may be waiting for it.
+    /// Waits while other threads are in a span of [`begin_move`](Self::begin_move). Returns whether memory
+    /// was added or removed since there were `seen` moves. A thread that is itself in a span, because an
+    /// allocator or a hook that it calls allocates, does not wait: the others may be waiting for it.
     pub(super) fn wait_for_others(&self, seen: u64) -> bool {
         let waits = IN_HAND.get() == 0;
         let nothing_came = |state: &mut HeapState| waits && state.moves == seen && state.moving > 0;
@@ -168,13 +167,13 @@ impl Heap {
         lock(&self.stream_caches).enter(id, Arc::downgrade(core), gone);
     }
 
-    /// The streams that cache blocks of this heap. Drop the result where no lock is held.
+    /// Returns the streams that cache blocks of this heap. Drop the result where no lock is held.
     pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
         let stream_caches = lock(&self.stream_caches);
         stream_caches.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The next `most` of them, in round-robin order.
+    /// Returns the next `most` of these streams, in round-robin order.
     pub(super) fn served_in_turn(&self, most: usize) -> Vec<Arc<StreamCore>> {
         let mut stream_caches = lock(&self.stream_caches);
         let streams = stream_caches.in_turn(most).into_iter();
@@ -182,13 +181,13 @@ impl Heap {
         cores.collect()
     }
 
-    /// Moves what `f` takes out of the stream's bins into the heap.
+    /// Moves the blocks that `f` takes out of the stream's bins into the heap.
     pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
         let contents = core.stream_cache.with(self, f);
         self.take_back(contents, Rest::Joins);
     }
 
-    /// Moves what a stream cache has given up, and no longer counts, into the heap.
+    /// Moves blocks that a stream cache has given up, and no longer counts, into the heap.
     pub(super) fn take_back(&self, contents: Contents, rest: Rest) {
         // Dropped last, where no lock is held.
         let mut gone = Vec::new();
@@ -228,7 +227,7 @@ impl Heap {
         drop(home);
     }
 
-    /// Takes back a block that this heap itself, and no stream cache, counts.
+    /// Takes back a block that this heap counts, and no stream cache does.
     pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
         self.with(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
@@ -238,8 +237,8 @@ impl Heap {
         });
     }
 
-    /// A free block for the stream, without driver calls: from its own ranges and the idle ones,
-    /// then after looking at the known progress of up to `streams` other streams.
+    /// Takes a free block for the stream, without driver calls, from its own ranges and the idle ones. If
+    /// none fits, checks the known progress of up to `streams` other streams, and tries again.
     pub(super) fn find(
         &self,
         core: &StreamCore,
@@ -256,7 +255,7 @@ impl Heap {
         })
     }
 
-    /// [`find`](Self::find) without looking at other streams' progress again.
+    /// [`find`](Self::find) without checking other streams' progress.
     pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<TakenRange> {
         let id = core.timeline().id();
         self.with(|state| state.space.take(id, SegmentKind::of(bytes), bytes))
@@ -276,8 +275,8 @@ impl HeapState {
         self.pending.enter(pending, fences);
     }
 
-    /// Frees the blocks that other streams are known to have finished with, looking at no more than
-    /// `streams` streams.
+    /// Frees the blocks that other streams are known to have finished with, checking at most `streams`
+    /// streams.
     pub(super) fn reclaim(&mut self, streams: usize) {
         let streams = self.pending.in_turn(streams);
         self.reclaim_of(&streams);
@@ -301,12 +300,12 @@ impl HeapState {
 
 impl Heap {
     /// Arranges that all memory is given back when all work on it is done. The thread that drops a
-    /// stream does not wait for that work, but a thread that waits for deferred drops must wait for
-    /// all of it, so the waits are registered here, synchronously; later, if other code captures one
-    /// of the streams.
+    /// stream does not wait for that work, but a thread that waits for deferred drops must wait for all of
+    /// it. So the waits are registered here, synchronously; if other code captures one of the streams, they
+    /// are registered later.
     fn end(self) {
         let marks = self.marks();
-        // A second try; what cannot be waited for stays allocated.
+        // Tries twice; memory whose work cannot be waited for stays allocated.
         let of = |mark| PendingMark::of(mark).or_else(|_| PendingMark::of(mark));
         let mut awaited = Vec::new();
         for mark in &marks {
@@ -315,7 +314,7 @@ impl Heap {
                 pending => awaited.extend(pending.ok().flatten()),
             }
         }
-        // Called once no wait for its work refers to the heap any more.
+        // Called once no wait for the heap's work refers to the heap any more.
         let release = move || {
             if !driver::is_gone() {
                 self.release_all();
@@ -333,7 +332,7 @@ impl Drop for Heap {
     fn drop(&mut self) {
         let mut state = mem::take(&mut self.state);
         if driver::is_gone() {
-            // Dropping the state may run arbitrary user code, or call the driver.
+            // Forgotten: dropping the state may run arbitrary user code, or call the driver.
             mem::forget(state);
             return;
         }

@@ -6,13 +6,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::util::{from, parse_bytes};
 
-/// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its
-/// contexts: a device has one, its primary context, unless a program creates others. Each context
-/// has memory of its own, and a shortage in one does not free memory of another.
+/// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its contexts. A device
+/// has one context, the primary one, unless a program creates others. The pool keeps each context's memory
+/// apart, and a shortage in one does not free memory of another.
 ///
 /// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `1GiB`, `50%`,
 /// `12.5%`. Zero is no limit, as text and as a value. Functions that take a limit also take a number of
-/// bytes, or an `Option` of one, as [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
+/// bytes, or an `Option` of one, like [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
 ///
 /// ```
 /// use cuda_core::pools::PoolLimit;
@@ -27,7 +27,7 @@ use crate::util::{from, parse_bytes};
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum PoolLimit {
-    /// As much as the device gives.
+    /// No limit: as much as the device gives.
     #[default]
     None,
     /// This many bytes in each context; zero is [`None`](Self::None).
@@ -58,12 +58,12 @@ impl PoolLimit {
         }
     }
 
-    /// The limit that the text says, which `op` was given.
+    /// Parses the limit `text`, which `op` was given.
     pub(super) fn parse(op: &'static str, text: &str) -> Result<Self> {
         let form = "bytes such as 64MiB or 2GiB, or a percentage from 0% to 100%";
         let malformed = || Error::malformed(op, text, form);
         let limit = match text.strip_suffix('%') {
-            // Only digits may begin it: no sign, no infinity.
+            // The number must begin with a digit: no sign, no infinity.
             Some(percent) if percent.starts_with(|first: char| first.is_ascii_digit()) => {
                 Self::Fraction(percent.parse::<f64>().map_err(|_| malformed())? / 100.0)
             }

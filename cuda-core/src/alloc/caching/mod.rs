@@ -1,22 +1,21 @@
 //! The caching pool: keeps freed blocks for later allocations.
 //!
-//! Each stream has a [cache](stream_cache): for each pool that it has allocated from, [bins], by
-//! size, of blocks that it may use at once. An allocation that finds a block in its bin, and the free
-//! that puts one back, each cost one atomic exchange of a flag, on a cache line that belongs to this
-//! stream alone. The block carries the references that its next owner needs.
+//! Each stream has a [cache](stream_cache): for each pool that it has allocated from, [bins], by size, of
+//! blocks that it may use at once. An allocation that finds a block in its bin, and a free that puts one
+//! back, each cost one atomic exchange of a flag, on a cache line that only this stream uses. The block
+//! carries the references that its next owner needs.
 //!
-//! Below the bins of all streams of a context there is, for each pool, one [heap]: an [address
-//! space](space) of segments in which free ranges join their neighbours, and from which the
-//! smallest range that fits is cut. A free range remembers the stream and the point whose work it
-//! comes after: that stream uses it at once; others use it when that work is known to be complete,
-//! or wait for it first. No event belongs to a block: one is recorded only when a range is about to
-//! pass from one stream to another.
+//! Below the bins of all streams of a context, each pool has one [heap]: an [address space](space) of
+//! segments. Free ranges join their neighbours there, and a block is cut from the smallest range that fits. A
+//! free range remembers a stream and the point of it whose work the range comes after. That stream uses the
+//! range at once; others use it when that work is known to be complete, or wait for the work first. No event
+//! belongs to a block: an event is recorded only when a range is about to pass from one stream to another.
 //!
 //! Segments come from `cuMemAlloc`, not from the driver's pool. All streams may use them at once,
-//! even during captures; peers reach them as soon as their contexts have access; and copies of them
-//! do not depend on the current context. `cuMemAlloc` is slow, which is paid once per segment, and
-//! freeing stops the device, which happens only in `CachingPool::trim`, when the device or the pool's
-//! limit allows no more memory, and at the end of a pool or a context.
+//! even during captures; peers reach them as soon as their contexts have access; and copies of them do not
+//! depend on the current context. `cuMemAlloc` is slow, but is called once per segment. Freeing stops the
+//! device, but happens only in `CachingPool::trim`, when the device or the pool's limit allows no more
+//! memory, and at the end of a pool or a context.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -48,12 +47,13 @@ use heap::Heap;
 use pool::CachingPool;
 use stream_cache::StreamCache;
 
-/// Where a block is from. It has the references that the block's next owner needs, so that handing the
-/// block over touches no reference count: a hit writes no cache line that other streams' threads write.
+/// The stream and the heap that a block is from. It holds the references that the block's next owner needs,
+/// so handing the block over touches no reference count: a hit writes no cache line that other streams'
+/// threads write.
 pub(crate) struct Home {
-    /// The stream that it was allocated on.
+    /// The stream that the block was allocated on.
     pub(crate) core: Arc<StreamCore>,
-    /// The heap it was cut from.
+    /// The heap that the block was cut from.
     heap: Arc<Heap>,
     /// The size of the block: the request's, rounded.
     bytes: usize,
@@ -69,8 +69,8 @@ impl Home {
     }
 }
 
-/// A block from the stream's own bins, of the pool with that [id](CachingPool::id). No block has
-/// zero bytes.
+/// Takes a block of the pool with that [id](CachingPool::id) from the stream's own bins. No block has zero
+/// bytes.
 #[inline]
 pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<DeviceMemory>> {
     let needed = class::rounded(bytes);
@@ -78,7 +78,7 @@ pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<D
     Some(block(found, bytes))
 }
 
-/// A cached block, as an allocated one of `bytes`.
+/// Turns a cached block into an allocated one of `bytes`.
 #[inline]
 fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     Block {
@@ -90,7 +90,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     }
 }
 
-/// A block of `requested` bytes for a stream whose bins have none that fits.
+/// Allocates a block of `requested` bytes for a stream whose bins have none that fits.
 #[cold]
 pub(crate) fn allocate(
     pool: &CachingPool,
@@ -101,8 +101,7 @@ pub(crate) fn allocate(
     let heap = &pool.serve(core);
     heap.with(|state| state.reclaim(heap::LOOKED_AT));
     if SegmentKind::of(needed) == SegmentKind::Large {
-        // Joined in the heap, the blocks of the bins may fit better than a range that would have to
-        // be cut.
+        // Blocks of the bins, once joined in the heap, may fit better than a range that would have to be cut.
         heap.collect(core, |bins| bins.take_from(SegmentKind::LARGEST_SMALL + 1));
     }
     let found = heap.find(core, needed, heap::LOOKED_AT).or_else(|| {
@@ -125,15 +124,15 @@ pub(crate) fn allocate(
 }
 
 impl Cached {
-    /// The block at `address`, which has this home and is now free.
+    /// Makes the entry for the block at `address`, which has this home and is now free.
     #[inline]
     fn new(address: CUdeviceptr, home: Home, timeline: Arc<Timeline>) -> Self {
         Self { address, mark: Mark { seq: timeline.issued(), timeline }, home }
     }
 }
 
-/// Takes back a block that no other stream has used, so that its home stream, whose timeline is
-/// given, may reuse it at once. No driver call.
+/// Takes back a block that no other stream has used. Its home stream, whose timeline is given, may reuse it
+/// at once. Makes no driver call.
 ///
 /// # Safety
 /// The block is neither used nor freed again after this, and `home` is not used.

@@ -1,4 +1,4 @@
-//! Free ranges by owner: the stream whose work they come after.
+//! Free ranges by owner: the stream whose work a range comes after.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::class::SegmentKind;
 use crate::timeline::{Mark, Timeline};
 use crate::util::{Tree, Turns};
 
-/// The owner of idle ranges, which no work uses.
+/// The owner id of idle ranges, which no work uses.
 pub(crate) const NO_OWNER: u64 = 0;
 
-/// Owners of free ranges. All streams may use those of [`NO_OWNER`].
+/// Owners of free ranges. All streams may use the ranges of [`NO_OWNER`].
 #[derive(Default)]
 pub(super) struct Owners {
     owners: Turns<RangeOwner>,
@@ -29,7 +29,7 @@ pub(super) struct RangeOwner {
     pub(super) timeline: Option<Arc<Timeline>>,
     /// Sizes and addresses of its free ranges, by [`SegmentKind`].
     free: [Tree<(usize, CUdeviceptr), ()>; 2],
-    /// The points after which other streams may use them, with their addresses.
+    /// The points after which other streams may use the ranges, with the ranges' addresses.
     points: Tree<(u64, CUdeviceptr), ()>,
 }
 
@@ -47,7 +47,7 @@ impl RangeOwner {
         self.free[kind as usize].last().map(|((bytes, _), ())| bytes)
     }
 
-    /// The ranges on which the owner's work is not known to be complete.
+    /// Iterates over the ranges on which the owner's work is not known to be complete.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = CUdeviceptr> {
         let points = self.points.iter().map(|(point, ())| point);
         let unfinished = points.filter(|(seq, _)| {
@@ -57,14 +57,14 @@ impl RangeOwner {
         unfinished.map(|(_, address)| address)
     }
 
-    /// A range on which the owner's work is known to be complete.
+    /// Returns a range on which the owner's work is known to be complete.
     pub(super) fn finished(&self) -> Option<CUdeviceptr> {
         let ((seq, address), ()) = self.points.first()?;
         let timeline = self.timeline.as_ref()?;
         timeline.has_completed(seq).then_some(address)
     }
 
-    /// The point after which all its ranges are free.
+    /// Returns the point after which other streams may use all the owner's ranges.
     fn last(&self) -> Option<Mark> {
         Some(Mark { timeline: self.timeline.clone()?, seq: self.points.last()?.0.0 })
     }
@@ -75,7 +75,7 @@ impl Owners {
         self.owners.get(owner)
     }
 
-    /// The next owners in round-robin order, at most `most`.
+    /// Returns the next owners in round-robin order, at most `most`.
     pub(super) fn in_turn(&mut self, most: usize) -> Vec<u64> {
         self.owners.in_turn(most)
     }
@@ -113,7 +113,7 @@ impl Owners {
         spent
     }
 
-    /// Updates what is known of an owner whose largest range was of `before` bytes.
+    /// Updates `largest` for an owner whose largest range had `before` bytes.
     fn note_largest(&mut self, owner: u64, kind: SegmentKind, before: Option<usize>) {
         let after = self.get(owner).and_then(|owner| owner.largest(kind));
         if owner == NO_OWNER || before == after {
@@ -128,7 +128,7 @@ impl Owners {
         }
     }
 
-    /// The owner's smallest range with room for `bytes`.
+    /// Returns the owner's smallest range with room for `bytes`.
     pub(super) fn best_of(
         &self,
         owner: u64,
@@ -139,8 +139,8 @@ impl Owners {
         set.first_from((bytes, 0)).map(|(found, ())| found)
     }
 
-    /// A stream outside `tried` that has room for `bytes`. Successive calls go round all such
-    /// streams, since the progress of one says nothing of another's.
+    /// Returns a stream outside `tried` that has room for `bytes`. Successive calls go round all such
+    /// streams, since one stream's progress says nothing about another's.
     pub(super) fn other_than(
         &mut self,
         tried: &[u64],
@@ -156,12 +156,12 @@ impl Owners {
         Some(self.asked.1)
     }
 
-    /// The marks that free ranges wait for, one for each stream.
+    /// Returns the marks that free ranges wait for, one for each stream.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.owners.values().filter_map(RangeOwner::last).collect()
     }
 
-    /// The size of the largest range of any owner.
+    /// Returns the size of the largest range of any owner.
     pub(super) fn largest(&self) -> usize {
         let kinds = [SegmentKind::Small, SegmentKind::Large].into_iter();
         let largest = kinds.flat_map(|kind| {

@@ -19,25 +19,25 @@ use crate::timeline::StreamCore;
 use crate::types::PoolUsage;
 use crate::util::{compare_by, debug_by, lock, setting};
 
-/// A pool of device memory that keeps freed blocks, in segments of its own.
+/// A pool of device memory that cuts blocks from its own segments, and keeps freed blocks for reuse.
 ///
-/// The process has one, [`CachingPool::shared`], which [`Stream::alloc`] uses unless [another
-/// allocator](crate::set_default_allocator) was chosen. Other pools keep their memory apart from
-/// it; a clone is a reference. An allocated buffer stays valid when its pool is gone.
+/// The process has a shared pool, [`CachingPool::shared`], which [`Stream::alloc`] uses unless
+/// [another allocator](crate::set_default_allocator) was chosen. Other pools keep their memory apart from it.
+/// A clone is a reference. An allocated buffer stays valid when its pool is gone.
 ///
-/// Each stream caches the blocks that were freed on it, separately for each pool. [`Stream::alloc`]
-/// and [`Stream::alloc_with`] reuse them with neither a driver call nor a lock that other streams
-/// need, whichever thread freed them; used through an [adaptor](crate::adaptors), and called as a
+/// Each stream caches the blocks that were freed on it, separately for each pool. [`Stream::alloc`] and
+/// [`Stream::alloc_with`] reuse them without a driver call and without a lock that other streams need,
+/// whichever thread freed them. Used through an [adaptor](crate::adaptors) or called as a
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
 /// A freed block is reused on its own stream at once. Another stream reuses it only when the work on it is
-/// known to be complete: a large block from then on, a small one when the device has no more memory. While the
-/// device has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait for
-/// each other, and as the last resort blocks the calling thread.
+/// known to be complete: a large block from then on, a small one only when the device has no more memory.
+/// While the device has memory, nothing waits. When it has none, the pool gives segments back, makes streams
+/// wait for each other, and as the last resort blocks the calling thread.
 ///
-/// A pool that a program creates keeps the contexts alive that it was asked for memory in. When the last
-/// reference to it is gone, its memory is freed as soon as the work on it is done: at once if the work
-/// is known to be done, else on a thread of this crate. Freeing is `cuMemFree`, which waits for other
+/// A pool that a program creates keeps alive the contexts in which it was asked for memory. When the last
+/// reference to the pool is gone, its memory is freed as soon as the work on it is done: at once if the work
+/// is known to be done, else on a thread of this crate. `cuMemFree` frees the memory, and waits for other
 /// work of the device.
 ///
 /// ```no_run
@@ -66,12 +66,12 @@ struct ContextHeap {
     context: usize,
     device: Device,
     heap: Weak<Heap>,
-    /// Keeps the heap alive, unless that would keep alive a context that ends with its last
+    /// Keeps the heap alive, unless that would keep alive a context that is destroyed with its last
     /// reference.
     _kept: Option<Arc<Heap>>,
 }
 
-/// The environment variable of the shared pool's limit.
+/// The environment variable that sets the shared pool's limit.
 const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
 
 /// The shared pool.
@@ -93,7 +93,7 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 /// # Using it
 impl CachingPool {
-    /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    /// Creates a pool without a limit that takes its segments from `cuMemAlloc`. Makes no driver call.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -138,7 +138,7 @@ impl CachingPool {
         Self(Arc::new(CachingPoolInner { settings: Arc::new(settings), heaps: Mutex::default() }))
     }
 
-    /// The id under which streams file the pool's blocks.
+    /// The id by which streams file the pool's blocks.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.0.settings.pool
@@ -161,9 +161,9 @@ impl CachingPool {
         })
     }
 
-    /// What the pool holds of a device's memory; all zero in a fork's child. No driver call, unless the
-    /// limit was made a fraction since the pool grew: then that of [`Device::total_memory`], once for each
-    /// device.
+    /// Returns what the pool holds of a device's memory; all zero in a fork's child. Makes no driver call,
+    /// unless the limit became a fraction after the pool last grew: then the call of
+    /// [`Device::total_memory`], once for each device.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -221,8 +221,8 @@ impl CachingPool {
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`
-    /// bytes are [reserved](PoolUsage::reserved), and returns the bytes given back: `cuMemFree_v2` for
-    /// each, which waits for all work of the device. What is in use, also by other streams, stays.
+    /// bytes are [reserved](PoolUsage::reserved), and returns the bytes given back: `cuMemFree_v2` for each,
+    /// which waits for all work of the device. Memory in use, also by other streams, stays.
     ///
     /// Wait for the work first, as by [`Stream::synchronize`]: a block counts as
     /// [`free`](PoolUsage::free) as soon as its buffer is dropped, but a segment goes back only when
@@ -231,9 +231,8 @@ impl CachingPool {
     /// # Errors
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
-    /// pool does not use it again, and reports it to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook). One that an allocator refused with an error of
-    /// its own is offered once more by the next call.
+    /// pool does not use it again, and reports it to the hook of [`drops::set_hook`](crate::drops::set_hook).
+    /// If an allocator refused a segment with an error of its own, the next call offers it once more.
     ///
     /// ```no_run
     /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
@@ -246,7 +245,7 @@ impl CachingPool {
         trim_all(&self.heaps(|_| true), keep, |heap| heap.reserved(), |heap, keep| heap.trim(keep))
     }
 
-    /// The heap of a context, created if needed.
+    /// Returns the heap of a context, creating it if needed.
     pub(super) fn heap(&self, context: &Context) -> Arc<Heap> {
         let key = std::ptr::from_ref(context.inner()).addr();
         let mut heaps = lock(&self.0.heaps);
@@ -266,7 +265,7 @@ impl CachingPool {
         heap
     }
 
-    /// The heap that the stream's blocks come from. The shared pool's is kept alive by its streams.
+    /// Returns the heap that the stream's blocks come from. The shared pool's is kept alive by its streams.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
         core.stream_cache.branch(self.id()).unwrap_or_else(|| {
             let heap = self.heap(core.context());
@@ -276,12 +275,12 @@ impl CachingPool {
         })
     }
 
-    /// The heaps of a device's contexts. Drop the result where no lock is held.
+    /// Returns the heaps of a device's contexts. Drop the result where no lock is held.
     pub(super) fn heaps_of(&self, device: Device) -> Vec<Arc<Heap>> {
         self.heaps(|entry| entry.device == device)
     }
 
-    /// The heaps that `wanted` selects. Drop the result where no lock is held.
+    /// Returns the heaps that `wanted` selects. Drop the result where no lock is held.
     fn heaps(&self, wanted: impl Fn(&ContextHeap) -> bool) -> Vec<Arc<Heap>> {
         // In a fork's child, a thread that does not exist there may hold the lock.
         if driver::is_gone() {
@@ -294,8 +293,8 @@ impl CachingPool {
 }
 
 impl Drop for CachingPoolInner {
-    /// Nothing allocates from the pool any more: blocks that streams cache join their heaps, and
-    /// blocks in use follow when they are freed.
+    /// Moves the blocks in stream caches to their heaps, since nothing allocates from the pool any more.
+    /// Blocks in use follow when they are freed.
     fn drop(&mut self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {
@@ -328,8 +327,8 @@ debug_by! {
    }
 }
 
-/// Refuses a stream of a capture: when another stream needs a block of it, the pool would query an event
-/// of the capture, which ends the capture. Memory for operations of a capture is allocated on another
+/// Refuses a stream that is captured: if another stream needed one of its blocks, the pool would query an
+/// event of the capture, which ends the capture. Memory for operations of a capture is allocated on another
 /// stream.
 fn require_uncaptured(core: &StreamCore, op: &'static str) -> Result<()> {
     core.timeline().recording().map_or(Ok(()), |recording| Err(recording.refusal(op)))

@@ -1,4 +1,4 @@
-//! What a pool has taken from its devices, segment by segment.
+//! The segments that a pool has taken from its devices.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub struct CacheBlock {
     pub address: CUdeviceptr,
     /// Its size in bytes; for a used block, the requested size rounded up.
     pub bytes: usize,
-    /// What holds it.
+    /// What holds the block.
     pub state: CacheBlockState,
 }
 
@@ -70,17 +70,17 @@ pub struct CacheBlock {
 pub enum CacheBlockState {
     /// A buffer.
     Used,
-    /// The pool, for allocations to come.
+    /// The pool, for later allocations.
     Free,
-    /// The pool; but streams may still be using it, or the allocator it came from refused to take
+    /// The pool; but streams may still be using the block, or the allocator that it came from refused to take
     /// it back.
     Pending,
 }
 
 /// # Segments
 impl CachingPool {
-    /// The segments that the pool holds of a device's memory, by address; none in a fork's child.
-    /// No driver call.
+    /// Returns the segments that the pool holds of a device's memory, by address; none in a fork's child.
+    /// Makes no driver call.
     ///
     /// While other threads allocate and free, a block that changes hands may be listed as either
     /// used or free.
@@ -96,7 +96,8 @@ impl CachingPool {
     pub fn segments(&self, device: Device) -> Vec<CacheSegment> {
         let mut segments = Vec::new();
         for heap in self.heaps_of(device) {
-            // Blocks that the space counts as allocated, and that stream caches or pending lists hold.
+            // The state of blocks that the space counts as allocated, but that stream caches or pending lists
+            // hold.
             let mut kept = HashMap::new();
             for core in heap.served() {
                 core.stream_cache.with(&heap, |bins| bins.list(&mut kept));

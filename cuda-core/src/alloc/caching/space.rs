@@ -1,5 +1,5 @@
-//! An address space: segments, the ranges they are cut into, and the stream and point whose work
-//! each free range has to come after.
+//! An address space: segments, the ranges they are cut into, and the stream and point that each free range
+//! comes after.
 //!
 //! Nothing here calls the driver.
 
@@ -25,7 +25,7 @@ pub(crate) struct Space {
     pub(super) owners: Owners,
     pub(super) reserved: usize,
     pub(crate) free: usize,
-    /// Bytes of segments that are not [kept](Fate::Kept), except those still allocated to a user.
+    /// Bytes of segments that are not [kept](Fate::Kept), without the bytes still allocated to a user.
     pub(super) lost: usize,
     /// Timelines that are no longer needed. Dropping the last reference to one calls the driver, so
     /// the thread that locks the space drops them after unlocking.
@@ -37,19 +37,19 @@ pub(crate) struct Segment {
     pub(crate) base: CUdeviceptr,
     pub(crate) bytes: usize,
     pub(crate) kind: SegmentKind,
-    /// The stream in whose order it is given back, if the upstream allocator is stream-ordered.
+    /// The stream in whose order the segment is given back, if the upstream allocator is stream-ordered.
     pub(crate) home: Option<Arc<StreamCore>>,
     pub(crate) fate: Fate,
 }
 
-/// What becomes of a segment.
+/// How a segment is used from now on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Blocks are cut from it; when none of them is in use, it is given back.
+    /// Blocks are cut from the segment; when none of them is in use, it may be given back.
     Kept,
-    /// The upstream allocator did not take it back: it is offered once more.
+    /// The upstream allocator did not take the segment back: it is offered once more.
     Refused,
-    /// Work that cannot be proven complete may use it: it was reported, and stays allocated
+    /// Work that cannot be proven complete may use the segment: it was reported, and stays allocated
     /// permanently.
     GivenUp,
 }
@@ -63,22 +63,22 @@ struct Range {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RangeState {
     Taken,
-    /// Usable by the owner at once, by others after the owner's work up to `seq`.
+    /// The owner may use the range at once, others after the owner's work up to `seq`.
     Free {
         owner: u64,
         seq: u64,
     },
-    /// Unusable: its segment was given up, or is on its way back.
+    /// Unusable: the range's segment was given up, or refused by the upstream allocator.
     Lost,
 }
 
-/// What becomes of idle ranges next to one that is freed.
+/// How idle ranges next to a freed one are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// They join it, so that its stream finds them in one piece.
+    /// They join the freed range, so that its stream finds them in one piece.
     Joins,
-    /// They stay apart, usable by all streams. For ranges of a stream without handles, which allocates no
-    /// more: if such a range joined an idle one, other streams could not use the whole before this stream's
+    /// They stay apart, usable by all streams. For freed ranges of a stream without handles, which allocates
+    /// no more: if such a range joined an idle one, other streams could not use either before this stream's
     /// pending work is done.
     Stays,
 }
@@ -87,13 +87,13 @@ pub(super) enum Rest {
 pub(crate) struct TakenRange {
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: usize,
-    /// The point of the new owner's timeline after which others may use it.
+    /// The point of the stream's timeline after which others may use the range.
     pub(super) seq: u64,
 }
 
 impl Space {
-    /// All segments with the ranges they are cut into. `kept` gives, by address, the state of
-    /// ranges that are taken here but are not buffers.
+    /// Lists all segments with the ranges they are cut into. `kept` gives, by address, the state of ranges
+    /// that are taken here but are not buffers.
     pub(super) fn list(
         &self,
         device: Device,
@@ -145,7 +145,8 @@ impl Space {
         }
     }
 
-    /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
+    /// Takes the smallest free range with room for `bytes` that the stream may use at once, and cuts it to
+    /// size.
     pub(crate) fn take(
         &mut self,
         stream: u64,
@@ -158,8 +159,8 @@ impl Space {
         Some(self.cut(address, bytes))
     }
 
-    /// The smallest free range with room for `bytes` of one stream outside `tried`, and the point after
-    /// which others may use it. It stays where it is, so that other threads find it, too.
+    /// Returns the smallest free range with room for `bytes` of one stream outside `tried`, and the point
+    /// after which others may use it. The range is not taken, so that other threads find it, too.
     pub(super) fn of_others(
         &mut self,
         tried: &[u64],
@@ -173,8 +174,8 @@ impl Space {
         Some((address, Mark { timeline, seq }))
     }
 
-    /// Gives what [`of_others`](Self::of_others) returned to a stream that waits for `after` by the point
-    /// `to`, unless another thread has taken it since.
+    /// Gives a range that [`of_others`](Self::of_others) found to a stream that waits for `after` before its
+    /// own point `to`. Does nothing if another thread has taken the range since.
     pub(super) fn hand_over(&mut self, address: CUdeviceptr, after: &Mark, to: Mark) {
         match self.owner_of(address) {
             Some((owner, seq)) if owner == after.timeline.id() && seq <= after.seq => {
@@ -192,7 +193,7 @@ impl Space {
         }
     }
 
-    /// Takes a free range; what is not needed of it stays with its owner.
+    /// Takes a free range; a remainder that is not needed stays with the owner.
     pub(crate) fn cut(&mut self, address: CUdeviceptr, needed: usize) -> TakenRange {
         let (owner, seq) = self.owner_of(address).unwrap_or((NO_OWNER, 0));
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
@@ -214,20 +215,19 @@ impl Space {
         self.segments.get(segment).map_or(SegmentKind::Large, |s| s.kind)
     }
 
-    /// The size of the taken range at `address`, if there is one.
+    /// Returns the size of the taken range at `address`, if there is one.
     pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
         let range = self.ranges.get(address)?;
         (range.state == RangeState::Taken).then_some(range.bytes)
     }
 
-    /// Frees a taken range: usable by the mark's stream at once, by others after the mark; by all
-    /// at once if there is no mark. Joins it with its neighbours, unless they wait for other
-    /// streams.
+    /// Frees a taken range: the mark's stream may use it at once, others after the mark; without a mark all
+    /// may use it at once. Joins the range with its neighbours, unless they wait for other streams.
     pub(crate) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
         self.give_beside(address, mark, Rest::Joins);
     }
 
-    /// [`give`](Self::give), with a choice for the idle ranges next to it.
+    /// [`give`](Self::give) with a choice for the idle ranges next to the freed one.
     pub(super) fn give_beside(&mut self, address: CUdeviceptr, mark: Option<Mark>, rest: Rest) {
         if self.is_given_up(address) {
             self.lose(address);
@@ -251,7 +251,7 @@ impl Space {
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
-    /// Makes ranges idle whose owners' work is known to be complete, for the next `owners` owners.
+    /// Makes ranges of the next `owners` owners idle, if the owner's work on them is known to be complete.
     pub(super) fn settle(&mut self, owners: usize) {
         for owner in self.owners.in_turn(owners) {
             self.settle_of(owner);
@@ -288,14 +288,15 @@ impl Space {
         Some(segment)
     }
 
-    /// Adds a segment again that the upstream allocator did not take back; nothing is allocated from it.
+    /// Adds a segment again because the upstream allocator did not take it back; nothing is allocated from
+    /// it.
     pub(super) fn keep_refused(&mut self, segment: Segment) {
         let base = segment.base;
         self.add(Segment { fate: Fate::Refused, ..segment });
         self.lose(base);
     }
 
-    /// Removes and returns the segments that could not be given back.
+    /// Removes and returns the segments that the upstream allocator refused.
     pub(super) fn take_refused(&mut self) -> Vec<Segment> {
         let refused = self.segments.values();
         let refused = refused.filter(|segment| segment.fate == Fate::Refused);
@@ -307,8 +308,8 @@ impl Space {
         taken.collect()
     }
 
-    /// Gives up permanently the segments that have free ranges of those owners whose work on them
-    /// is not known to be complete. Returns the segments given up.
+    /// Gives up permanently the segments with free ranges of `owners` on which the owner's work is not known
+    /// to be complete. Returns the segments given up.
     pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
         let owners = owners.iter().filter_map(|id| self.owners.get(*id));
         let lost: Vec<_> = owners.flat_map(RangeOwner::unfinished).collect();
@@ -316,8 +317,8 @@ impl Space {
         given_up.filter_map(|address| self.give_up_around(address)).collect()
     }
 
-    /// Gives up the segment around the address, unless it already is: nothing is allocated from it
-    /// any more.
+    /// Gives up the segment around the address, unless it already was given up or refused: nothing is
+    /// allocated from it any more.
     pub(crate) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         let base = self.ranges.get(address)?.segment;
         let segment = self.segments.get_mut(base)?;

@@ -30,22 +30,22 @@ pub(crate) struct StreamCache {
 // itself.
 unsafe impl Sync for StreamCache {}
 
-// Code under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.
+// Code that unwinds under the lock leaves the blocks consistent, as under all locks of this crate.
 impl RefUnwindSafe for StreamCache {}
 
-/// What a stream cache holds, under its lock.
+/// The content of a stream cache, under its lock.
 #[derive(Default)]
 pub(super) struct CachedBlocks {
-    /// The stream has user handles, so an allocation on it can still reuse what is cached here.
+    /// Whether the stream has user handles, so that an allocation on it can still reuse what is cached here.
     open: bool,
     /// Blocks of the pools that the stream has allocated from, while those pools exist.
     branches: Vec<Branch>,
 }
 
-/// A stream's cached blocks of one pool, from the first miss on. The pool removes this entry when it is
-/// dropped, so the entry never outlives the pool.
+/// A stream's cached blocks of one pool, from the first miss on. A pool that is dropped removes this entry,
+/// so the entry never outlives the pool.
 pub(super) struct Branch {
-    /// Its [number](super::builder::Settings::pool).
+    /// The pool's [number](super::builder::Settings::pool).
     pool: u64,
     heap: Arc<Heap>,
     bins: Bins,
@@ -56,9 +56,8 @@ impl Pocket for FreeBlocks {
 }
 
 impl StreamCache {
-    /// Takes the spin lock. The holder keeps it for a moment: it makes no driver call, takes no
-    /// other lock of this crate and runs no foreign destructor. Locking is one atomic exchange,
-    /// unlocking a plain store.
+    /// Takes the spin lock. The holder keeps it briefly: it makes no driver call, takes no other lock of this
+    /// crate and runs no foreign destructor. Locking is one atomic exchange, unlocking a plain store.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         if self.locked.swap(true, Ordering::Acquire) {
@@ -89,7 +88,7 @@ impl StreamCache {
         self.lock().of(heap).map(f).unwrap_or_default()
     }
 
-    /// The heap of a pool, if the stream has bins for that pool.
+    /// Returns the heap of a pool, if the stream has bins for that pool.
     pub(super) fn branch(&self, pool: u64) -> Option<Arc<Heap>> {
         let blocks = self.lock();
         let mut branches = blocks.branches.iter();
@@ -102,7 +101,8 @@ impl StreamCache {
         let mut blocks = self.lock();
         if blocks.of(heap).is_none() {
             let new = Branch { pool, heap: heap.clone(), bins: Bins::default() };
-            // The shared pool's is found first. It is never removed, so that no other takes its place.
+            // The shared pool's branch comes first, to be found first. It is never removed, so no other takes
+            // its place.
             let at = if pool == SHARED { 0 } else { blocks.branches.len() };
             blocks.branches.insert(at, new);
         }
@@ -119,8 +119,8 @@ impl StreamCache {
         Some((branch, contents))
     }
 
-    /// Updates whether freed blocks are cached here. A stream with handles does; one without
-    /// returns all its blocks to the heap, where other streams find them and where they do not keep
+    /// Updates whether freed blocks are cached here. A stream with handles caches them. A stream without
+    /// handles returns all its blocks to the heap, where other streams find them and where they do not keep
     /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
         let of_branches: Vec<_> = {
@@ -137,8 +137,8 @@ impl StreamCache {
         }
     }
 
-    /// Takes back a block that only its home stream has used, or that no work uses any more, into
-    /// the stream cache of that home stream.
+    /// Takes a block back into its home stream's cache. Only the home stream has used the block, or no work
+    /// uses it any more.
     #[inline]
     pub(super) fn put(block: Cached) {
         let core = Arc::as_ptr(&block.home.core);
@@ -160,14 +160,14 @@ impl StreamCache {
     /// Takes back a block that other streams may still use, up to the points in `fences`.
     #[cold]
     pub(super) fn put_behind(block: Cached, fences: Fences) {
-        // Counted where it was allocated, and kept where all streams find it.
+        // The home stream's cache counts the block; the heap keeps it, where all streams find it.
         let _ = block.home.core.stream_cache.lock().accept(&block);
         Heap::put_behind(block, fences);
     }
 }
 
 impl CachedBlocks {
-    /// A block of pool `pool` for a request of `needed` bytes (already rounded).
+    /// Takes a block of pool `pool` for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, pool: u64, needed: usize) -> Option<Cached> {
         let mut branches = self.branches.iter_mut();
@@ -175,7 +175,7 @@ impl CachedBlocks {
         branch.bins.take(needed)
     }
 
-    /// The bins for a heap; [`None`] if its pool is gone, and with it the counters.
+    /// Returns the bins for a heap; [`None`] if its pool is gone, and with it the counters.
     #[inline]
     fn of(&mut self, heap: &Heap) -> Option<&mut Bins> {
         let mut branches = self.branches.iter_mut();
@@ -183,7 +183,8 @@ impl CachedBlocks {
         Some(&mut branch.bins)
     }
 
-    /// The bins for a block that comes back, unless this stream cache does not keep it.
+    /// Counts a block that comes back, and returns the bins for it, unless this stream cache does not keep
+    /// it.
     #[inline]
     fn accept(&mut self, block: &Cached) -> Option<&mut Bins> {
         let open = self.open;

@@ -1,4 +1,4 @@
-//! What a pool holds, keeps and reuses.
+//! A pool's usage, release threshold and reuse of memory.
 
 use std::ptr;
 
@@ -36,8 +36,8 @@ raw_enum! {
 
 /// # Attributes
 impl MemoryPool {
-    /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
-    /// giving them back to the device; [`usize::MAX`]: all.
+    /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of giving them
+    /// back to the device; [`usize::MAX`] stands for all.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
@@ -90,7 +90,7 @@ impl MemoryPool {
         self.set_bytes(reuse.as_raw(), on.into())
     }
 
-    /// What the pool holds for the whole process: `cuMemPoolGetAttribute`, four times.
+    /// Returns what the pool holds for the whole process: `cuMemPoolGetAttribute`, four times.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
@@ -145,8 +145,8 @@ impl MemoryPool {
     /// after it. Memory that the pool takes meanwhile makes the number smaller.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, possibly although the pool was
-    /// trimmed. Memory that is in use stays, which is no error.
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, possibly although the pool was trimmed.
+    /// Memory in use stays, which is not an error.
     ///
     /// ```no_run
     /// let pool = cuda_core::Device::get(0)?.default_memory_pool()?;

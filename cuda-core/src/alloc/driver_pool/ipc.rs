@@ -26,7 +26,7 @@ use crate::types::shareable::ShareableHandle;
 use crate::util::sent_bytes;
 
 sent_bytes! {
-    /// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
+    /// A name of memory in a shared pool, for a process that has imported the pool. It is plain bytes, to be
     /// sent by any means.
     ///
     /// ```no_run
@@ -91,16 +91,16 @@ impl MemoryPool {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Imports a pool of another process: `cuMemPoolImportFromShareableHandle`. Nothing can be
-    /// allocated from it; what the other process has allocated can be opened with
-    /// [`import_pointer`](Self::import_pointer). This gives the device access to the pool, if it
-    /// has none: `cuMemPoolGetAccess`, `cuMemPoolSetAccess`.
+    /// Imports a pool of another process: `cuMemPoolImportFromShareableHandle`. Nothing can be allocated from
+    /// it; [`import_pointer`](Self::import_pointer) opens memory that the other process has allocated.
+    /// Importing gives the device access to the pool, if it has none: `cuMemPoolGetAccess`,
+    /// `cuMemPoolSetAccess`.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, for
+    /// `fd`, which is not descriptor zero, came from [`MemoryPool::export_fd`], or the driver's own call, for
     /// a pool on `device`.
     #[doc(alias("cuMemPoolImportFromShareableHandle", "cuMemPoolGetAccess", "cuMemPoolSetAccess"))]
     #[doc(alias(
@@ -115,8 +115,8 @@ impl MemoryPool {
         let (number, kind) =
             (ptr::without_provenance_mut(number as usize), ShareableHandle::PosixFd.as_raw());
         let relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: the call writes one handle, to an exclusive borrow; for this type of handle it
-        // imports the descriptor's number, which is open for as long as `fd`; flags must be zero.
+        // SAFETY: the call writes one handle, to an exclusive borrow; for this type of handle it imports the
+        // descriptor's number, which is open while `fd` lives; flags must be zero.
         let raw = asked("cuMemPoolImportFromShareableHandle", ptr::null_mut(), |raw| unsafe {
             cu::cuMemPoolImportFromShareableHandle(raw, number, kind, 0)
         })?;
@@ -128,13 +128,13 @@ impl MemoryPool {
         Ok(pool)
     }
 
-    /// A name of a buffer for processes that have imported the pool, from which it must come:
-    /// `cuMemPoolExportPointer`. To be called after the first [`export_fd`](Self::export_fd): the
+    /// Returns a name of a buffer for processes that have imported the pool: `cuMemPoolExportPointer`. The
+    /// buffer must come from this pool. To be called after the first [`export_fd`](Self::export_fd): the
     /// driver only names memory of pools that were exported.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty buffer, and for a part of a caching pool's block; the driver's, for memory of
-    /// another pool.
+    /// [`Error::Invalid`] for an empty buffer, and for a part of a caching pool's block; the driver's, for
+    /// memory of another pool.
     #[doc(alias("cuMemPoolExportPointer", "cudaMemPoolExportPointer"))]
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;
@@ -150,17 +150,17 @@ impl MemoryPool {
         Ok(PoolPointer(data))
     }
 
-    /// Opens `len` elements of another process in this pool, which was imported:
-    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then frees it
-    /// in this process: `cuMemFree_v2`.
+    /// Opens `len` elements that another process has allocated in this pool, which was imported:
+    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then frees it in this
+    /// process: `cuMemFree_v2`.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for no elements and for those that need a
-    /// stricter alignment; [`Error::WrongDevice`]; the driver's.
+    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for zero elements and for elements that need a stricter
+    /// alignment; [`Error::WrongDevice`]; the driver's.
     ///
     /// # Safety
-    /// The other process has allocated that many elements there, the allocation has completed, and
-    /// it frees them only when this buffer is gone. The caller orders the work of both processes.
+    /// The other process has allocated that many elements there, the allocation has completed, and that
+    /// process frees them only when this buffer is gone. The caller orders the work of both processes.
     #[doc(alias("cuMemPoolImportPointer", "cuMemFree", "cudaMemPoolImportPointer", "cudaFree"))]
     pub unsafe fn import_pointer<T: Pod>(
         &self,

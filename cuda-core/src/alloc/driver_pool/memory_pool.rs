@@ -52,7 +52,7 @@ struct LivePool {
 pub(super) enum PoolKind {
     Default,
     Created,
-    /// Another process's: this process allocates nothing from it.
+    /// A pool of another process: this process allocates nothing from it.
     Imported,
 }
 
@@ -103,8 +103,8 @@ pub struct MemoryPoolBuilder {
 }
 
 impl MemoryPoolBuilder {
-    /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a
-    /// driver of CUDA 12.2. [`None`], which is the default, and zero leave the limit to the driver.
+    /// Sets the most bytes that the pool takes from the device; the driver rounds them up. Needs a driver of
+    /// CUDA 12.2. [`None`], which is the default, and zero leave the limit to the driver.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -120,20 +120,20 @@ impl MemoryPoolBuilder {
         self
     }
 
-    /// Whether the pool can be shared with other processes: see [`MemoryPool::export_fd`].
+    /// Sets whether the pool can be shared with other processes: see [`MemoryPool::export_fd`].
     pub fn shareable(mut self, shareable: ShareableHandle) -> Self {
         self.shareable = shareable;
         self
     }
 
-    /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
+    /// Sets how many bytes the pool keeps when a stream, an event or a context is synchronised, instead of
     /// giving them back to the device. All by default.
     pub fn release_threshold(mut self, bytes: usize) -> Self {
         self.release_threshold = bytes;
         self
     }
 
-    /// The device whose memory the pool is of.
+    /// The device whose memory the pool allocates.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -250,12 +250,12 @@ impl Device {
     }
 
     /// Makes [`Allocator::driver_pool`](crate::Allocator::driver_pool), and every other user of
-    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. It holds for the
-    /// whole process, until the pool is destroyed. [`Stream::alloc`] uses it if the driver's pool
-    /// is the [default allocator](crate::set_default_allocator).
+    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. This holds for the whole
+    /// process, until the pool is destroyed. [`Stream::alloc`] uses the pool if the driver's pool is the
+    /// [default allocator](crate::set_default_allocator).
     ///
-    /// Peer access given by [`Context::enable_peer_access`](crate::Context::enable_peer_access) is
-    /// to the default pool: see [`MemoryPool::set_access`] for others.
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access) gives access to the default pool:
+    /// for others see [`MemoryPool::set_access`].
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
@@ -276,8 +276,7 @@ impl Device {
         let raw = pool.live()?;
         self.require_same("cuDeviceSetMemPool", pool.device())?;
         pool.can_allocate()?;
-        // SAFETY: the pool is live, and the driver goes back to the default pool when it is
-        // destroyed.
+        // SAFETY: the pool is live, and the driver returns to the default pool when it is destroyed.
         check("cuDeviceSetMemPool", unsafe { cu::cuDeviceSetMemPool(self.as_raw(), raw) })
     }
 }
@@ -299,7 +298,7 @@ impl MemoryPool {
         Self(Arc::new(Owned::new(LivePool { raw, device, kind })))
     }
 
-    /// A pool that this crate destroys.
+    /// Makes the object for a pool that this crate destroys.
     pub(super) fn made(raw: CUmemoryPool, device: Device, kind: PoolKind) -> Self {
         let pool = Self::new(raw, device, kind);
         lock(&POOLS).push((Handle(raw), Arc::downgrade(&pool.0)));
@@ -317,7 +316,7 @@ impl MemoryPool {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// The handle; an error if it was given up.
+    /// Returns the handle, or an error if the pool was given up.
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
         Ok(self.0.live()?.raw.0)
     }
@@ -337,22 +336,21 @@ impl MemoryPool {
     /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
-    /// Closing it, or opening it for reads alone, waits for all contexts of both devices that this crate
-    /// knows, since their work may need the access; once a graph was captured that needs it, for those of
-    /// all devices. It waits again if another thread meanwhile enqueues a copy between the devices, or a
-    /// kernel or a graph that uses the other's memory.
+    /// Closing the pool, or opening it only for reads, waits for all contexts of both devices that this crate
+    /// knows, since their work may need the access. Once a graph that needs the access was captured, it waits
+    /// for the contexts of all devices. It waits again if another thread meanwhile enqueues a copy between
+    /// the devices, or a kernel or a graph that uses the other's memory.
     ///
-    /// Without the access, copies work at a tenth of the speed; kernels, and graphs with copies between the
+    /// Without the access, copies run at a tenth of the speed. Kernels, and graphs with copies between the
     /// two devices, are refused as after
-    /// [`Context::disable_peer_access`](crate::Context::disable_peer_access), also if the pool is open for reads
-    /// alone, since they might write. A default pool that is closed
-    /// stays so until this call or [`Context::enable_peer_access`](crate::Context::enable_peer_access)
-    /// opens it.
+    /// [`Context::disable_peer_access`](crate::Context::disable_peer_access), also if the pool is open only
+    /// for reads, since they might write. A closed default pool stays closed until this call or
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access) opens it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
-    /// threads keep enqueuing such work; those of [`Context::synchronize`](crate::Context::synchronize) of each context
-    /// that is waited for; the driver's `INVALID_VALUE` for a device that cannot reach the memory.
+    /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other threads
+    /// keep enqueuing such work; those of [`Context::synchronize`](crate::Context::synchronize) of each
+    /// context that is waited for; the driver's `INVALID_VALUE` for a device that cannot reach the memory.
     #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
@@ -363,9 +361,9 @@ impl MemoryPool {
         if own && self.0.kind != PoolKind::Imported {
             return Ok(());
         }
-        // Begun first, so that it ends last: a drop hook may copy between these very devices.
+        // Begun first, so that it ends last: a drop hook may copy between these two devices.
         let _quiet = DeferForeignCode::begin();
-        // Kept closed until the loss of access is recorded.
+        // Keeps work between the devices out until the loss of access is recorded.
         let closed = match access {
             PeerAccess::ReadWrite => None,
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
@@ -373,14 +371,15 @@ impl MemoryPool {
         let _changes = Changes::begin();
         let before = if closed.is_some() { self.access(peer)? } else { PeerAccess::None };
         let set = default_pool::set_pool_access(self.0.raw, peer, access.as_raw());
-        // The error may be one of earlier work.
+        // The error may stem from earlier work, so the access is queried.
         let now = if set.is_ok() { access } else { self.access(peer).unwrap_or(PeerAccess::None) };
         if let Some(closed) =
             closed.as_ref().filter(|_| before != PeerAccess::None && now != before)
         {
             closed.note_revocation();
         }
-        // Kernels and copies that an open pool admits may write.
+        // A pool that is open only for reads counts as closed: the kernels and copies that an open pool
+        // admits may write.
         match now {
             PeerAccess::None | PeerAccess::Read => {
                 peer::pool_closed(self.0.raw, self.device(), peer);
@@ -390,7 +389,7 @@ impl MemoryPool {
         set
     }
 
-    /// What a device may do with the pool's memory: `cuMemPoolGetAccess`.
+    /// Returns what a device may do with the pool's memory: `cuMemPoolGetAccess`.
     ///
     /// # Errors
     /// The driver's.
@@ -407,12 +406,12 @@ impl MemoryPool {
         Ok(PeerAccess::from_raw(flags).unwrap_or(PeerAccess::None))
     }
 
-    /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory that is
-    /// allocated from it stays valid. A pool that has other references lives on with them, a
-    /// device's default pool as long as the driver.
+    /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory allocated from it stays
+    /// valid. A pool with other references lives as long as they do; a device's default pool lives as long as
+    /// the driver.
     ///
     /// # Errors
-    /// The driver's, with a pool that is [given up](Error::GivenUp).
+    /// The driver's; the pool is then [given up](Error::GivenUp).
     #[doc(alias("cuMemPoolDestroy", "cudaMemPoolDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
@@ -421,9 +420,9 @@ impl MemoryPool {
 
 /// # As an allocator
 impl MemoryPool {
-    /// Allocates from the pool whatever [`Stream::alloc`] allocates, with
-    /// [`with_allocator`](crate::with_allocator) or
-    /// [`Device::set_allocator`](crate::Device::set_allocator): on the pool's device only.
+    /// Returns the pool as an allocator for [`with_allocator`](crate::with_allocator) or
+    /// [`Device::set_allocator`](crate::Device::set_allocator). [`Stream::alloc`] then allocates from the
+    /// pool, on the pool's device only.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -435,8 +434,8 @@ impl MemoryPool {
         Allocator::new(self.clone())
     }
 
-    /// `cuMemAllocFromPoolAsync`; returns the address and the point of the stream from which on it
-    /// may be used. [`None`], without a driver call, for no bytes.
+    /// Calls `cuMemAllocFromPoolAsync`; returns the address, and the point of the stream from which on the
+    /// memory may be used. Returns [`None`], without a driver call, for zero bytes.
     pub(crate) fn allocate_on(
         &self,
         core: &Arc<StreamCore>,

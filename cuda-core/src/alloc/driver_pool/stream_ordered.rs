@@ -30,7 +30,7 @@ unsafe impl DeviceAllocator for DriverPool {
         Ok(unsafe { free(&bound, address) }?)
     }
 
-    /// Leaves a pool alone that other code created.
+    /// Trims the current pool of each device, but not a pool that other code created.
     fn trim(&self, keep: usize) -> Result<usize> {
         let mut pools = Vec::new();
         for device in Device::all()? {
@@ -38,7 +38,7 @@ unsafe impl DeviceAllocator for DriverPool {
                 pools.extend(device.memory_pool()?);
             }
         }
-        // A pool that does not say how much it reserves counts as reserving nothing; its trim says why.
+        // A pool whose usage cannot be queried counts as reserving nothing; its trim returns the error.
         let reserved = |pool: &MemoryPool| pool.usage().map_or(0, |usage| usage.reserved);
         trim_all(&pools, keep, reserved, MemoryPool::trim)
     }
@@ -48,7 +48,8 @@ unsafe impl DeviceAllocator for DriverPool {
     }
 }
 
-/// `cuMemAllocAsync`; returns the address and the point of the stream from which on it may be used.
+/// Calls `cuMemAllocAsync`; returns the address, and the point of the stream from which on the memory may be
+/// used.
 pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdeviceptr, u64)> {
     let op = "cuMemAllocAsync";
     let bound = core.bind(op)?;
@@ -62,7 +63,7 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
     })
 }
 
-/// Enqueues an allocation; returns its address and the point of the stream from which on it exists.
+/// Enqueues an allocation; returns its address, and the point of the stream from which on it exists.
 pub(super) fn enqueue(
     bound: Bound<'_>,
     op: &'static str,
@@ -82,8 +83,8 @@ pub(super) fn enqueue(
 /// `cuMemFreeAsync`.
 ///
 /// # Safety
-/// The block was allocated by `cuMemAllocAsync` and is given up; all work on it that is not on the
-/// stream comes before this point of it.
+/// The block was allocated by `cuMemAllocAsync`, and the caller gives it up; all work on it that is not on
+/// the stream is ordered before this point of the stream.
 pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), FailedRelease> {
     let _relaxed = RelaxedCaptureMode::enter()?;
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {

@@ -1,8 +1,8 @@
 //! Work between two devices, and the calls that revoke the access it needs.
 //!
-//! A revocation first waits for such work, which may take long, and then must know that no more was
-//! enqueued meanwhile. Other threads may enqueue while it waits; they are blocked only during the
-//! two driver calls that revoke the access.
+//! A revocation first waits for such work, which may take long, and then checks that no more was enqueued
+//! meanwhile. Other threads may enqueue while it waits; they are blocked only during the two driver calls
+//! that revoke the access.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -20,7 +20,7 @@ pub(crate) struct Crossing {
     /// The number of the last revocation between the two devices, copied from their entry, where it does not
     /// change while this value lives.
     revoked: u64,
-    /// Ends after the ticket was given back: a drop hook may wait for that.
+    /// Ends after the ticket is given back: a drop hook may wait for that.
     _quiet: DeferForeignCode,
 }
 
@@ -30,34 +30,34 @@ pub(crate) struct ClosedGate {
     between: Between,
 }
 
-/// The number of enqueues between two devices that had begun at some moment.
+/// How many enqueues between two devices had begun at some moment.
 #[derive(Clone, Copy)]
 pub(super) struct Before(u64);
 
 /// Two devices in the order of their ordinals.
 type Between = [Device; 2];
 
-/// What is known of the work between two devices.
+/// The enqueues and revocations between two devices.
 #[derive(Default)]
 struct Crossings {
     /// The number of enqueues that have begun, which is the next ticket.
     begun: u64,
-    /// Tickets of those that have not ended.
+    /// Tickets of the enqueues that have not ended.
     under_way: Vec<u64>,
     closed: bool,
-    /// Graphs do such work, too, which may be launched on a stream of any device.
+    /// Whether graphs do such work, too. They may be launched on a stream of any device.
     by_graphs: bool,
-    /// The number of the last revocation of access between them, 0: there was none.
+    /// The number of the last revocation of access between the devices; 0 if there was none.
     revoked: u64,
 }
 
 /// One entry for each pair of devices between which there ever was work.
 static CROSSINGS: Mutex<Vec<(Between, Crossings)>> = Mutex::new(Vec::new());
 
-/// An enqueue has ended, or the gate has opened.
+/// Notified when an enqueue has ended, or a gate has opened.
 static CHANGED: Condvar = Condvar::new();
 
-/// How many revocations of access there were, between any devices.
+/// The number of revocations of access so far, between any devices.
 static REVOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// A point in the order of all revocations of access.
@@ -70,8 +70,8 @@ impl Moment {
     }
 }
 
-/// A context whose memory may be used from other contexts, and the other way round, for as long as this
-/// lives, by work that this crate does not enqueue itself.
+/// Marks a context while this lives: work that this crate does not enqueue itself may use its memory from
+/// other contexts, and theirs from it.
 pub(crate) struct Exposed {
     // INVARIANT: one element of EXPOSED.
     space: RawContext,
@@ -81,7 +81,7 @@ pub(crate) struct Exposed {
 static EXPOSED: Mutex<Vec<RawContext>> = Mutex::new(Vec::new());
 
 impl Exposed {
-    /// Waits for revocations of access that are under way.
+    /// Exposes the context, after waiting for revocations of access that are in progress on its device.
     pub(crate) fn new(context: &Context) -> Self {
         let (space, device) = (context.address_space(), context.device());
         let revoking = |all: &mut Vec<(Between, Crossings)>| {
@@ -107,7 +107,8 @@ impl Drop for Exposed {
     }
 }
 
-/// Whether both contexts are [`Exposed`]. Does not become so while the gate of their devices is closed.
+/// Whether both contexts are [`Exposed`]. The answer cannot become true while the gate of their devices is
+/// closed.
 pub(super) fn are_exposed(one: &Context, other: &Context) -> bool {
     let all = lock(&EXPOSED);
     [one, other].iter().all(|context| all.contains(&context.address_space()))
@@ -117,7 +118,7 @@ fn between(one: Device, other: Device) -> Between {
     if one.ordinal() <= other.ordinal() { [one, other] } else { [other, one] }
 }
 
-/// The entry of two devices, created if needed.
+/// Returns the entry of two devices, creating it if needed.
 fn entry(all: &mut Vec<(Between, Crossings)>, between: Between) -> &mut Crossings {
     let found = all.iter().position(|(known, _)| *known == between);
     let index = found.unwrap_or_else(|| {
@@ -127,7 +128,7 @@ fn entry(all: &mut Vec<(Between, Crossings)>, between: Between) -> &mut Crossing
     &mut all[index].1
 }
 
-/// Makes a change of the entry that other threads may wait for.
+/// Changes the entry, and wakes the threads that wait for such a change.
 fn change(between: Between, by: impl FnOnce(&mut Crossings)) {
     by(entry(&mut lock(&CROSSINGS), between));
     CHANGED.notify_all();
@@ -143,8 +144,8 @@ fn when<R>(
     then(entry(&mut all, between))
 }
 
-/// To be held over the driver call that enqueues work which uses one device's memory from the
-/// other. Not for work on a single device.
+/// Waits until the gate is open, and begins an enqueue. The result is to be held over the driver call that
+/// enqueues work which uses one device's memory from the other. Not for work on a single device.
 pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
     let _quiet = DeferForeignCode::begin();
     let between = between(one, other);
@@ -162,7 +163,7 @@ pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
 }
 
 impl Crossing {
-    /// Whether access between the two devices was revoked since. Stays so while this lives.
+    /// Whether access between the two devices was revoked since `moment`. The answer holds while this lives.
     pub(crate) fn was_revoked_since(&self, moment: Moment) -> bool {
         self.revoked > moment.0
     }
@@ -179,13 +180,13 @@ pub(crate) fn crossed_by_graphs(one: Device, other: Device) {
     entry(&mut lock(&CROSSINGS), between(one, other)).by_graphs = true;
 }
 
-/// Whether there ever was such a graph.
+/// Whether a graph ever worked between the two devices.
 pub(super) fn is_crossed_by_graphs(one: Device, other: Device) -> bool {
     entry(&mut lock(&CROSSINGS), between(one, other)).by_graphs
 }
 
-/// Waits until all enqueues that have begun are over: a later wait for both devices' work covers
-/// what they enqueued.
+/// Waits until all enqueues that have begun have ended: a later wait for both devices' work covers what they
+/// enqueued.
 pub(super) fn enqueued(one: Device, other: Device) -> Before {
     let between = between(one, other);
     let begun = when(between, |_| true, |entry| entry.begun);
@@ -193,14 +194,14 @@ pub(super) fn enqueued(one: Device, other: Device) -> Before {
     when(between, over, |_| Before(begun))
 }
 
-/// Closes the gate, if nothing was enqueued since.
+/// Closes the gate, if no enqueue has begun since.
 pub(super) fn close(one: Device, other: Device, since: Before) -> Option<ClosedGate> {
     let between = between(one, other);
     when(
         between,
         |entry| !entry.closed,
         |entry| {
-            // All enqueues counted in `since` are over, so none is in progress.
+            // All enqueues counted in `since` have ended, so none is in progress.
             let quiet = entry.begun == since.0;
             entry.closed = quiet;
             quiet.then(|| ClosedGate { between })
@@ -209,7 +210,7 @@ pub(super) fn close(one: Device, other: Device, since: Before) -> Option<ClosedG
 }
 
 impl ClosedGate {
-    /// Notes that access between the two devices is revoked, or may be.
+    /// Notes that access between the two devices was revoked, or may have been.
     pub(crate) fn note_revocation(&self) {
         let revoked = REVOCATIONS.fetch_add(1, Ordering::AcqRel) + 1;
         entry(&mut lock(&CROSSINGS), self.between).revoked = revoked;

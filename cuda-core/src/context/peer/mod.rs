@@ -71,17 +71,17 @@ impl Device {
 
 /// # Access to other devices
 impl Context {
-    /// Gives this context access to the memory of `peer`, which is of another device:
-    /// `cuCtxEnablePeerAccess`; and gives its device access to the default pool of `peer`'s device:
-    /// `cuMemPoolSetAccess`. Without access, copies run at a tenth of the speed. A second call does
+    /// Gives this context access to the memory of `peer`, a context of another device:
+    /// `cuCtxEnablePeerAccess`. Also gives this context's device access to the default pool of `peer`'s
+    /// device: `cuMemPoolSetAccess`. Without access, copies run at a tenth of the speed. A second call does
     /// nothing.
     ///
-    /// Memory of the [caching pools](crate::CachingPool) and of [`Context::alloc`] belongs to
-    /// `peer`: a kernel needs access for its own context. Memory from the driver's pool is then
-    /// accessible to all contexts of the device.
+    /// Memory of `peer` from [caching pools](crate::CachingPool) and [`Context::alloc`] belongs to that
+    /// context: a kernel needs access for its own context. Memory from the driver's pool becomes accessible
+    /// to all contexts of this device.
     ///
-    /// Access goes one way; copies are fastest when both devices have it. Green contexts share the
-    /// access of their device's primary context: giving or revoking it affects all of them.
+    /// Access is one-way; copies are fastest when both devices have it. Green contexts share the access of
+    /// their device's primary context: giving or revoking it affects all of them.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a context of the same device; the driver's `PEER_ACCESS_UNSUPPORTED` for
@@ -123,36 +123,35 @@ impl Context {
     /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
     /// `cuMemPoolSetAccess`. Copies still work, more slowly.
     ///
-    /// Launches of graphs with kernels that need the access are refused until it is given again.
-    /// Executables with copies between the two devices are refused for good, since they may depend on
-    /// the access: instantiate the graph again. Capture the graph again if it copies memory of the
-    /// [driver's pools](crate::MemoryPool) between the devices, or has kernels that use such memory of
-    /// the other device.
+    /// Launches of graphs with kernels that need the access are refused until it is given again. Executable
+    /// graphs with copies between the two devices are refused permanently, since they may depend on the
+    /// access: instantiate the graph again. Capture the graph again if it copies memory of the
+    /// [driver's pools](crate::MemoryPool) between the devices, or has kernels that use such memory of the
+    /// other device.
     ///
-    /// Waits for all contexts of both devices that this crate knows, since they share their device's
-    /// pool; once a graph that needs the access was captured, for the contexts of all devices. Waits
-    /// again if another thread meanwhile enqueues a copy between the devices, or a kernel or a graph
-    /// that uses the other's memory. The pool stays open as long as another context of the device has
-    /// access, or if [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
+    /// Waits for all contexts of both devices that this crate knows, since they share their device's pool.
+    /// Once a graph that needs the access was captured, waits for the contexts of all devices. Waits again if
+    /// another thread meanwhile enqueues a copy between the devices, or a kernel or a graph that uses the
+    /// other's memory. The pool stays open while another context of the device has access, or if
+    /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while both
-    /// contexts have a rank of [NCCL](crate::nccl), which may give itself this access and use it, and if
-    /// other threads keep enqueuing such work; those of [`Context::synchronize`] of each context that is waited for.
-    /// After another error of the driver's, launches count
-    /// the access as gone until it is enabled again.
+    /// contexts have a rank of [NCCL](crate::nccl), which may give itself this access and use it, or if other
+    /// threads keep enqueuing such work; those of [`Context::synchronize`] of each context that is waited
+    /// for. After any other driver error, launches treat the access as revoked until it is enabled again.
     #[doc(alias("cuCtxDisablePeerAccess", "cuMemPoolSetAccess"))]
     #[doc(alias("cudaDeviceDisablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         let (to, owner) = (self.device(), peer.device());
-        // Begun first, so that it ends last: a drop hook may copy between these very devices.
+        // Begun first, so that it ends last: a drop hook may copy between these two devices.
         let _quiet = DeferForeignCode::begin();
         let unless_exposed = || match gate::are_exposed(self, peer) {
             true => Err(in_use(to, owner, "NCCL has ranks on both, and may use it")),
             false => Ok(()),
         };
-        // Also before the wait: work of ranks may wait for a rank that has failed.
+        // Checked before the wait, too: work of ranks may wait for a rank that has failed.
         unless_exposed()?;
         let closed = close(to, owner)?;
         unless_exposed()?;
@@ -168,7 +167,7 @@ impl Context {
         });
         let refused = disabled.as_ref().err().and_then(Error::code);
         let was_none = refused == Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-        // Unless it is a repeated call, after closing the pool failed.
+        // With an entry left, this is a repeated call, after closing the pool failed.
         if was_none && !lock(&ENABLED).iter().any(this) {
             return disabled;
         }
@@ -186,8 +185,8 @@ impl Context {
     }
 }
 
-/// Calls that give or revoke access: one thread at a time makes them, and records their effect. No
-/// wait happens meanwhile.
+/// Held by the one thread that gives or revokes access, and records the effect. That thread does not wait
+/// meanwhile.
 pub(crate) struct Changes {
     _one: MutexGuard<'static, ()>,
     /// Ends last: a drop hook may give or revoke access, too.
@@ -203,7 +202,7 @@ impl Changes {
 }
 
 /// Waits for the work of both devices, and of all devices if graphs work between the two, until no work
-/// between them was enqueued during the wait; keeps such work out for as long as the value lives.
+/// between them was enqueued during the wait. The returned value keeps such work out while it lives.
 pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
@@ -223,8 +222,7 @@ fn in_use(device: Device, peer: Device, reason: &'static str) -> Error {
     Error::from(PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal(), reason })
 }
 
-/// A context that was given access to the memory of another device's context; both as address
-/// spaces.
+/// A context's access to the memory of another device's context `far`; both are stored as address spaces.
 struct ContextAccess {
     context: RawContext,
     far: RawContext,
@@ -233,7 +231,7 @@ struct ContextAccess {
     /// Whether the peer's default pool was opened to the device, too, and
     /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) has not closed it since.
     pool: bool,
-    /// It is being revoked, or could not be revoked completely: no work may rely on it.
+    /// Whether the access is being revoked, or could not be revoked completely: no work may rely on it.
     ending: bool,
 }
 
@@ -248,8 +246,8 @@ impl ContextAccess {
     }
 }
 
-/// Pools are opened to devices, access is given to contexts: a pool is closed again with the last
-/// context of a device that had access.
+/// All access that was given. Contexts get access, but pools are opened to devices: a pool is closed again
+/// when the last context of a device loses its access.
 static ENABLED: Mutex<Vec<ContextAccess>> = Mutex::new(Vec::new());
 
 /// A pool that was opened to another device by a call of its own.
@@ -270,11 +268,10 @@ pub(crate) fn pool_opened(pool: RawPool, owner: Device, to: Device) {
     }
 }
 
-/// Notes that `owner`'s pool was closed to the other device, and so to those contexts of that device which
-/// have access.
+/// Notes that `owner`'s pool was closed to device `to`, and so to those of its contexts that have access.
 pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     lock(&OPEN_POOLS).retain(|open| *open != OpenPool { pool, owner, to });
-    // Cached: the caller has the pool, so the owner's default pool was looked up before.
+    // No driver call: the caller has the pool, so the owner's default pool was looked up before and cached.
     let default = owner.default_pool().ok().flatten();
     if default == Some(pool) {
         let opened = |access: &&mut ContextAccess| access.opens_pool(to, owner);
@@ -284,17 +281,17 @@ pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     }
 }
 
-/// To be called before the pool is destroyed.
+/// Forgets that the pool was opened. To be called before the pool is destroyed.
 pub(crate) fn forget_pool(pool: RawPool) {
     lock(&OPEN_POOLS).retain(|open| open.pool != pool);
 }
 
-/// Memory of a device that other contexts and devices use only with access: devices to that of a
-/// pool, contexts to what `cuMemAlloc` gave another context.
+/// Memory of a device that others use only with access: a pool's memory needs a device's access, memory that
+/// `cuMemAlloc` gave to another context needs a context's.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Confined {
     pub(crate) device: Device,
-    /// The address space it is in; [`None`] for memory of a pool.
+    /// The address space that the memory is in; [`None`] for memory of a pool.
     space: Option<AddressSpace>,
 }
 
@@ -302,8 +299,8 @@ pub(crate) struct Confined {
 #[derive(Clone, Copy, PartialEq)]
 struct AddressSpace {
     of: RawContext,
-    /// Whether the context is foreign; it may be a green one, so its address space may be its own,
-    /// or that of the primary context.
+    /// Whether the context is foreign. It may then be a green one, so its address space may be its own or the
+    /// primary context's.
     is_foreign: bool,
 }
 
@@ -319,12 +316,12 @@ impl Confined {
         Self { device, space: None }
     }
 
-    /// Whether it is a pool's.
+    /// Whether the memory is a pool's.
     pub(crate) fn is_of_a_pool(self) -> bool {
         self.space.is_none()
     }
 
-    /// Whether kernels of the context reach it as their own device's, without being given access.
+    /// Whether kernels of the context reach the memory as their own device's, without being given access.
     #[inline]
     pub(crate) fn is_at_home_in(self, context: &Context) -> bool {
         // As far as can be known.
@@ -335,9 +332,9 @@ impl Confined {
     }
 }
 
-/// Whether the context was given access to the memory, of another device: to that device's default pool,
-/// to any other pool of it, since which one the memory is of is not known, or to the memory's context.
-/// Stays so for as long as the caller holds a [`Crossing`] of the two devices.
+/// Whether the context was given access to memory of another device: for a pool's memory, access to any pool
+/// of that device, since the memory's pool is unknown; otherwise access to the memory's context. The answer
+/// holds while the caller holds a [`Crossing`] of the two devices.
 pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     let device = context.device();
     let to_all = lock(&ENABLED).iter().any(|access| match memory.space {
@@ -348,8 +345,8 @@ pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     to_all || memory.space.is_none() && lock(&OPEN_POOLS).iter().any(to_pool)
 }
 
-/// To be called before the context is destroyed, and all access with it: what it had, and what
-/// others had to its memory.
+/// Forgets the context's access to others' memory, and others' access to its memory. To be called before the
+/// context is destroyed.
 pub(crate) fn forget(context: RawContext) {
     lock(&ENABLED).retain(|access| access.context != context && access.far != context);
 }

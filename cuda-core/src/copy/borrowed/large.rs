@@ -1,8 +1,8 @@
-//! Copies of large slices: cut in pieces, which several threads copy while others are in flight.
+//! Copies of large slices, cut in pieces: several threads copy some pieces while others are in flight.
 //!
-//! Only the calling thread calls the driver; it copies, too, while there is nothing to ask of the
-//! driver. So all per-thread state (current contexts, captures, the default stream) is the same as
-//! for a small slice.
+//! Only the calling thread calls the driver; while it has no driver call to make, it copies, too. So
+//! all per-thread state (current contexts, captures, the default stream) is the same as for a small
+//! slice.
 
 use std::collections::VecDeque;
 
@@ -18,16 +18,16 @@ use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::process::{Help, Work, driver, with_help};
 use crate::timeline::{Mark, Recorded, StreamCore};
 
-/// Bytes up to which no thread helps, and each part is one copy: helpers would come too late.
+/// Bytes up to which no thread helps, since it would come too late, and each part is one copy.
 pub(super) const ALONE: usize = CHUNK / 2;
 
-/// Chunks that are being filled before the oldest of them must have been sent.
+/// The number of chunks that may be in progress before the oldest of them must have been sent.
 const AHEAD: usize = 3;
 
-/// Bytes up to which a copy uses the chunks of small copies.
+/// Bytes up to which a copy uses chunks of the size for small copies.
 const SMALL: usize = 4 * CHUNK;
 
-/// How a copy is made.
+/// How to make a copy.
 struct Plan {
     chunk: usize,
     helpers: usize,
@@ -36,7 +36,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// `readers`: devices that read chunks of their own.
+    /// Makes the plan. `readers` is the number of devices that read chunks of their own.
     fn of(bytes: usize, readers: usize) -> Result<Self> {
         let Staging { options, threads_for_parts } = staging()?;
         let threads = if readers > 1 { threads_for_parts } else { options.threads };
@@ -51,8 +51,8 @@ impl Plan {
         plan::pieces(parts, self.chunk, sizes)
     }
 
-    /// Makes the copy of the pieces, which are those of `share`. Begins no piece while `ahead` chunks or
-    /// more of them are begun and not finished.
+    /// Copies the pieces, which are those of `share`. Begins no piece while `ahead` chunks or more have
+    /// begun and are not finished.
     fn run(
         &self,
         cores: &[&StreamCore],
@@ -63,7 +63,7 @@ impl Plan {
         ahead: usize,
     ) -> Result<()> {
         let Some(ring) = Ring::new(cores, self.chunk) else { return Ok(()) };
-        // No more than there are quanta for.
+        // No more helpers than there are quanta for.
         let helpers = self.helpers.min(share.quanta.saturating_sub(1));
         // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
         let mut flow = Flow {
@@ -93,17 +93,17 @@ pub(crate) struct DeviceEnd<'s, V> {
 /// How the bytes of an upload are distributed to its ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// Each end gets all of them.
+    /// Each end gets all bytes.
     Whole,
-    /// Each end gets as many as it has room for, one end after the other.
+    /// Each end gets as many bytes as it has room for, one end after the other.
     Next,
 }
 
 /// Turns an error on a device into the caller's error.
 pub(crate) type Blame = fn(Error, Device) -> Error;
 
-/// Copies a slice to devices, and returns when it is staged. Each device's part is as long as its
-/// memory.
+/// Copies a slice to devices, and returns when the slice is staged. Each device's part is as long as
+/// its memory.
 pub(crate) fn upload<'s>(
     source: &[u8],
     ends: Vec<DeviceEnd<'s, DeviceSliceMut<'_, u8>>>,
@@ -123,7 +123,7 @@ pub(crate) fn upload<'s>(
     plan.run(&cores, Ends::Up(ends, split), blame, &pieces, &share, AHEAD)
 }
 
-/// Copies device memory to a slice, end by end, and waits until the bytes are there. The ends
+/// Copies device memory to a slice, end by end, and waits until the slice holds the bytes. The ends
 /// together have as many bytes as the slice.
 pub(crate) fn download<'s>(
     ends: Vec<DeviceEnd<'s, DeviceSlice<'_, u8>>>,
@@ -142,17 +142,18 @@ pub(crate) fn download<'s>(
 
 /// The devices' side of a copy.
 enum Ends<'s, 'b> {
-    /// Of an upload: pieces are filled, then sent.
-    // INVARIANT: pieces are within the memory of each end that they are for: of all ends, which are
-    // as long as the slice, or of the one whose part they were cut from.
+    /// The ends of an upload: pieces are filled, then sent.
+    // INVARIANT: each piece is within the memory of the ends that it is for: all ends, each as long as
+    // the slice, or the end from whose part it was cut.
     Up(Vec<DeviceEnd<'s, DeviceSliceMut<'b, u8>>>, Split),
-    /// Of a download: pieces are fetched, then copied out.
-    // INVARIANT: pieces are within the memory of the end whose part they were cut from.
+    /// The ends of a download: pieces are fetched, then copied out.
+    // INVARIANT: each piece is within the memory of the end from whose part it was cut.
     Down(Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>),
 }
 
-/// The point at which a piece is in its region, and the event that covers it: held so that the stream
-/// does not reuse it for a later piece, since more pieces are in flight than a stream keeps events for.
+/// The point at which a piece is in its region, and the event that covers it. The event is held so that
+/// the stream does not reuse it for a later piece, since more pieces are in flight than a stream keeps
+/// events for.
 type Arrival = (Mark, Option<Recorded>);
 
 impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
@@ -177,29 +178,30 @@ impl DeviceEnd<'_, DeviceSlice<'_, u8>> {
     }
 }
 
-/// A large copy. Each piece begins, is opened to the threads, and is finished; all in order.
+/// A large copy. Each piece begins, is opened to the threads, and is finished; all three in order of
+/// the pieces.
 struct Flow<'a> {
     ends: Ends<'a, 'a>,
     blame: Blame,
     pieces: &'a [Piece],
     share: &'a Share<'a>,
     ring: Ring,
-    /// Open quanta that keep all threads busy.
+    /// The number of open quanta that keeps all threads busy.
     enough: usize,
-    /// Bytes of pieces that may have begun and not be finished.
+    /// The most bytes of pieces that have begun and are not finished.
     most: usize,
     /// The pieces that have begun and are not finished.
     staged: VecDeque<(Region, Option<Arrival>)>,
-    /// Their bytes.
+    /// The bytes of `staged`.
     ahead: usize,
-    /// Numbers of pieces that have begun, that have been opened, and that have been finished.
+    /// The numbers of pieces that have begun, that have been opened, and that have been finished.
     begun: usize,
     opened: usize,
     done: usize,
 }
 
 impl Flow<'_> {
-    /// Makes the copy, with the helpers there are.
+    /// Makes the copy, with the available helpers.
     pub(super) fn run(&mut self, help: &Help<'_>) -> Result<()> {
         loop {
             while self.done < self.opened && self.share.is_done(self.done) {
@@ -231,7 +233,7 @@ impl Flow<'_> {
             && (self.share.is_download || self.share.waiting() < self.enough)
     }
 
-    /// Begins the next piece, if there is room for it.
+    /// Begins the next piece, if the ring has room for it.
     fn begin(&mut self) -> Result<bool> {
         let piece = &self.pieces[self.begun];
         let Some(region) = self.ring.region(piece.len, !self.staged.is_empty())? else {
@@ -264,9 +266,9 @@ impl Flow<'_> {
             let blame = |error| (self.blame)(error, mark.timeline.context().device());
             mark.timeline.wait_host(mark.seq).map_err(blame)?;
         }
-        // SAFETY: the next piece, and a region of its size, which a device has filled if bytes come
-        // out of it, and which `self` keeps until the piece is done; if it is never done, `self` is
-        // dropped only after `with_help` has made all helpers leave.
+        // SAFETY: this is the next piece with a region of its size. For a download the device has
+        // filled the region. `self` keeps the region until the piece is done; if the piece is never
+        // done, `self` is dropped only after `with_help` has made all helpers leave.
         unsafe { self.share.open(self.opened, region) };
         self.opened += 1;
         Ok(())
@@ -300,7 +302,8 @@ pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
     let helpers = threads.min(share.quanta.saturating_sub(1));
     with_help(&share, helpers, |help| {
         for (piece, region) in regions.iter().enumerate() {
-            // SAFETY: the next piece, and its region, which is kept until no thread accesses it.
+            // SAFETY: this is the next piece, with its region, which is kept until no thread accesses
+            // it.
             unsafe { share.open(piece, region) };
         }
         help.call();

@@ -21,7 +21,7 @@ pub(crate) mod pieces;
 mod pitched;
 pub(crate) mod staging;
 
-/// [`Stream::upload`] of a borrowed slice.
+/// Implements [`Stream::upload`] of a borrowed slice.
 pub(crate) fn upload<T: Pod>(
     core: &StreamCore,
     source: &[T],
@@ -44,7 +44,7 @@ pub(crate) fn upload<T: Pod>(
     send(&region, &stream, &mut destination, 0, bytes.len())
 }
 
-/// [`Stream::download`] to a borrowed slice.
+/// Implements [`Stream::download`] to a borrowed slice.
 pub(crate) fn download<T: Pod>(
     core: &StreamCore,
     source: DeviceSlice<'_, T>,
@@ -64,15 +64,15 @@ pub(crate) fn download<T: Pod>(
     region.read(bytes)
 }
 
-/// Bytes that a scope stages before it waits for them.
+/// The bytes that a scope stages before it waits for them.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
 /// # Copies of borrowed memory, waited for once
 impl<K: StreamKind> Stream<K> {
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///
-    /// The slices are filled when `f` has returned `Ok`. If it returns an error or panics, or the
-    /// wait fails, they are untouched, except those that were already filled because more than 16
+    /// The slices are filled when the method returns `Ok`. If `f` returns an error or panics, or the
+    /// wait fails, the slices are unchanged, except those that were already filled because more than 16
     /// MiB were requested.
     ///
     /// # Errors
@@ -116,9 +116,9 @@ impl<K: StreamKind> Stream<K> {
 pub struct Scope<'s, 'env> {
     core: &'s StreamCore,
     staged: Vec<(Region, &'env mut [u8])>,
-    /// Bytes of these regions.
+    /// The total bytes of these regions.
     bytes: usize,
-    /// On another thread a per-thread default stream would be another stream.
+    /// On another thread a per-thread default stream would be a different stream.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -188,8 +188,7 @@ fn download_large<T: Pod>(
     large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
-/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its
-/// device.
+/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its device.
 fn unchanged(error: Error, _: Device) -> Error {
     error
 }
@@ -206,8 +205,8 @@ fn stage<T: Pod>(
     Ok(region)
 }
 
-/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of as many
-/// bytes. Returns the point of the stream at which they are there.
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of `len` bytes.
+/// Returns the point of the stream at which the region holds them.
 fn fetch<T: Pod>(
     region: &Region,
     stream: &Bound<'_>,
@@ -219,7 +218,7 @@ fn fetch<T: Pod>(
     submit(region, stream, copy, source.read())
 }
 
-/// Enqueues a copy of a region, which has `len` bytes, to `destination` from byte `start` on.
+/// Enqueues a copy of a region of `len` bytes to `destination`, from byte `start` on.
 fn send<T: Pod>(
     region: &Region,
     stream: &Bound<'_>,
@@ -231,11 +230,12 @@ fn send<T: Pod>(
     submit(region, stream, copy, destination.write()).map(drop)
 }
 
-/// Enqueues the copy between a region and device memory, which `touch` names; returns its point.
+/// Enqueues the copy between a region and the device memory of `touch`; returns its point on the
+/// stream.
 #[inline]
 fn submit(region: &Region, stream: &Bound<'_>, copy: LinearCopy, touch: Touch<'_>) -> Result<u64> {
-    // SAFETY: the region has as many bytes and is not accessed until its mark has completed; the
-    // device memory stays allocated until its own mark has.
+    // SAFETY: the region has as many bytes as the copy and is not accessed until its mark has
+    // completed; the device memory stays allocated until its own mark has completed.
     let call = move |stream| unsafe { copy.enqueue(stream) };
     let (seq, result) = stream.submit_copy(copy.op(), &mut [touch], call);
     region.mark(stream.timeline(), seq);

@@ -1,5 +1,5 @@
-//! Copies between borrowed slices and elements of up to three dimensions, piece by piece through this crate's pinned
-//! chunks.
+//! Copies between borrowed slices and elements of up to three dimensions, piece by piece through this
+//! crate's pinned chunks.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,12 @@ use crate::types::{Extent, Origin, Pod, bytes_of, bytes_of_mut};
 /// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;
 
-/// A copy that was enqueued: its place among the stream's operations, and the driver's answer.
+/// An enqueued copy: its place among the stream's operations, and the driver's result.
 pub(crate) type Enqueued = (u64, Result<()>);
 
-/// Copies a borrowed slice to elements of that extent, in their order, by a call of `copy` for each mebibyte or less. It
-/// gets a part of the extent, and where pinned memory holds that part's elements until the copy is done.
+/// Copies a borrowed slice to the elements of `extent`, in their order, by a call of `copy` for each
+/// mebibyte or less. `copy` gets a part of the extent, and the pinned memory that holds that part's
+/// elements until the copy is done.
 pub(crate) fn upload<T: Pod>(
     stream: &Bound<'_>,
     source: &[T],
@@ -42,8 +43,8 @@ pub(crate) fn upload<T: Pod>(
     Ok(())
 }
 
-/// Copies elements of that extent to a borrowed slice, in their order, and waits for it, by calls of `copy` as for an
-/// [`upload`], where the pinned memory is written.
+/// Copies the elements of `extent` to a borrowed slice, in their order, and waits. Calls `copy` as
+/// [`upload`] does, but the pinned memory is written.
 pub(crate) fn download<T: Pod>(
     stream: &Bound<'_>,
     extent: Extent,
@@ -83,13 +84,13 @@ fn drain<T: Pod>(
     Ok(())
 }
 
-/// A region with the elements of `extent` one after the other.
+/// Describes a region that holds the elements of `extent` without gaps.
 fn side<T>(region: &Region, extent: Extent) -> CopySide {
     CopySide::linear(Place::Host(region.as_ptr()), extent.width * size_of::<T>(), extent.height)
 }
 
-/// Parts of `extent` that fit a chunk each, in the order of their elements: whole slices, whole rows
-/// of a slice, or parts of a row.
+/// Returns parts of `extent` that fit a chunk each, in the order of their elements: whole slices, whole
+/// rows of a slice, or parts of a row.
 fn pieces<T>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
     let Extent { width, height, depth } = extent;
     let most = CHUNK / size_of::<T>();
@@ -119,7 +120,7 @@ fn pieces<T>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
 mod tests {
     use super::*;
 
-    /// Every element once and in order, no piece above a chunk.
+    /// Checks that every element occurs once and in order, and that no piece exceeds a chunk.
     fn check(extent: Extent) -> usize {
         let (mut count, mut at) = (0, 0);
         for (origin, size) in pieces::<u32>(extent) {

@@ -1,4 +1,4 @@
-//! Copies between borrowed slices and elements that lie in rows.
+//! Copies between borrowed slices and elements in rows.
 
 use super::pieces;
 use crate::copy::{CopySide, OP_3D, Pitched, PitchedMut, at_home, enqueue_3d};
@@ -9,14 +9,15 @@ use crate::types::{Pod, bytes_of, bytes_of_mut};
 
 /// # Copies of rows and borrowed memory
 impl<K: StreamKind> Stream<K> {
-    /// Copies a borrowed slice to elements of device memory that lie in rows: row after row, plane after plane.
+    /// Copies a borrowed slice to elements of device memory in rows: row after row, plane after plane.
     /// Returns as soon as the bytes are staged in pinned memory, as [`Stream::upload`] does:
-    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less. The bytes between the rows are not written.
+    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less. The bytes between the rows are not
+    /// written.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call; the driver's, for pitches of 2 GiB
-    /// and more. After the driver fails, a large destination may be written in part.
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call; the driver's, for
+    /// pitches of 2 GiB and more. If the driver fails, a large destination may be partly written.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -44,18 +45,18 @@ impl<K: StreamKind> Stream<K> {
             let to =
                 CopySide::linear(part.as_view().place(), geometry.pitch, geometry.slice_height);
             let copy = from.to::<u8>(to, extent);
-            // SAFETY: the pinned memory has the bytes until the copy is done; the touch is of all bytes from the
-            // first row of the part to its last, at their distances.
+            // SAFETY: the pinned memory has the bytes until the copy is done; the touch covers all
+            // bytes from the first row of the part to its last, at their distances.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.write()]) })
         })
     }
 
-    /// Copies elements of device memory that lie in rows to a borrowed slice, row after row, plane after plane, and
-    /// waits for it: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// Copies elements of device memory in rows to a borrowed slice, row after row, plane after plane,
+    /// and waits for the copies: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
     ///
     /// # Errors
-    /// As [`Stream::upload_pitched`]. A slice of up to a mebibyte is untouched after a failure, a larger one may be
-    /// written in part.
+    /// As [`Stream::upload_pitched`]. A slice of up to a mebibyte is unchanged after a failure; a
+    /// larger one may be partly written.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -83,8 +84,9 @@ impl<K: StreamKind> Stream<K> {
             let part = bytes.slice(geometry.range(origin, extent))?;
             let from = CopySide::linear(part.place(), geometry.pitch, geometry.slice_height);
             let copy = from.to::<u8>(to, extent);
-            // SAFETY: the touch is of all bytes from the first row of the part to its last, at their distances; the
-            // pinned memory has as many bytes, and is not accessed until the copy is done.
+            // SAFETY: the touch covers all bytes from the first row of the part to its last, at their
+            // distances; the pinned memory has as many bytes, and is not accessed until the copy is
+            // done.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.read()]) })
         })
     }

@@ -1,4 +1,4 @@
-//! Device attributes by name, each with the type it has.
+//! Device attributes by name, each with its type.
 
 use crate::device::{Device, DeviceAttribute};
 
@@ -6,8 +6,8 @@ mod table;
 
 use table::NAMED;
 
-/// What a device can do and how much it has: `cuDeviceGetAttribute` with a name and a type for each
-/// attribute that headers up to 13.5 know. [`Device::attribute`] takes any other by number.
+/// A device's capabilities and quantities: `cuDeviceGetAttribute` with a name and a type for each attribute
+/// in the headers up to 13.5. [`Device::attribute`] takes any other by number.
 ///
 /// Asking creates no context. A driver that is older than an attribute returns `INVALID_VALUE`.
 ///
@@ -36,7 +36,7 @@ impl Device {
 }
 
 impl DeviceAttributes {
-    /// The attributes that have a name here, by CUDA's name without `CU_DEVICE_ATTRIBUTE_`.
+    /// Iterates over the attributes that have a name here, with CUDA's name without `CU_DEVICE_ATTRIBUTE_`.
     ///
     /// ```no_run
     /// let device = cuda_core::Device::get(0)?;
@@ -50,7 +50,8 @@ impl DeviceAttributes {
     }
 }
 
-/// By number, since two names of the headers before 12.0 stand for other attributes than today.
+/// Makes an attribute from its number: two names of the headers before 12.0 stood for other attributes than
+/// today.
 fn attribute(number: u8) -> DeviceAttribute {
     cuda_sys::CUdevice_attribute(number.into())
 }

@@ -1,12 +1,12 @@
-//! The attributes: limits, sizes, counts and masks; then those that are yes or no.
+//! The attributes: first limits, sizes, counts and masks; then those that are yes or no.
 
 use crate::error::Result;
 
-/// Getters with their documentation, and the table of names and numbers. The driver returns all values
-/// as one type; `@value` makes the type that they stand for.
+/// Defines the getters with their documentation, and the table of names and numbers. The driver returns all
+/// values as one type; `@value` converts them to the type that they stand for.
 macro_rules! attributes {
     (@value i32 $raw:ident) => { $raw };
-    // Never negative, or masks that fill all bits.
+    // These values are never negative, or are masks that fill all bits.
     (@value u32 $raw:ident) => { $raw as u32 };
     (@value bool $raw:ident) => { $raw != 0 };
     ($($getter:ident: $value:ident = $name:ident, $number:literal, $doc:literal;)*) => {
@@ -19,7 +19,7 @@ macro_rules! attributes {
                 ///
                 /// # Errors
                 /// The driver's.
-                // Compiled where it is called: most programs call few of them.
+                // Compiled where it is called: most programs call few of these.
                 #[inline]
                 pub fn $getter(self) -> Result<$value> {
                     let raw = self.0.attribute(super::attribute($number))?;

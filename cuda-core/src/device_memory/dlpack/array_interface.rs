@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};
 
-/// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.
+/// The entries of `__cuda_array_interface__`, version 3, for memory without gaps between the elements.
 ///
-/// Nothing is handed over: the caller keeps the memory allocated while other code uses it, and
-/// notes the work of that code by [`Stream::work`] or
-/// [`Buffer::note_use`](crate::Buffer::note_use). [`Tensor`](super::Tensor) does both.
+/// Nothing is handed over: the caller keeps the memory allocated while other code uses it, and notes
+/// the work of that code by [`Stream::work`] or [`Buffer::note_use`](crate::Buffer::note_use).
+/// [`Tensor`](super::Tensor) does both.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -25,21 +25,21 @@ use crate::stream::{Stream, StreamKind};
 #[non_exhaustive]
 #[doc(alias("__cuda_array_interface__"))]
 pub struct ArrayInterface {
-    /// The lengths of the dimensions: at first one, that of the view.
+    /// The lengths of the dimensions; initially one dimension, of the view's length.
     pub shape: Vec<usize>,
-    /// The type of the elements, as NumPy writes it.
+    /// The type of the elements, in NumPy's notation.
     pub typestr: &'static str,
     /// The address, zero if there are no elements; and whether the consumer must not write.
     pub data: (u64, bool),
-    /// 3.
+    /// The version of the interface: 3.
     pub version: u32,
-    /// What the consumer has to order its work after: the handle of a stream, 1 for the legacy
-    /// default stream, 2 for the per-thread one.
+    /// The stream after whose work the consumer orders its own: a handle, 1 for the legacy default
+    /// stream, 2 for the per-thread one.
     pub stream: Option<usize>,
 }
 
 impl ArrayInterface {
-    /// The entries for memory on which `stream` has worked last. No driver call.
+    /// Returns the entries for memory that `stream` used last. No driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] for [`bf16`](struct@crate::bf16), which has no `typestr`.
@@ -60,7 +60,7 @@ impl ArrayInterface {
     }
 
     /// [`ArrayInterface::of`] for memory that the consumer may write, and that the caller does not use
-    /// meanwhile. PyTorch takes no other.
+    /// in the meantime. PyTorch accepts no other memory.
     ///
     /// # Errors
     /// Those of [`ArrayInterface::of`].

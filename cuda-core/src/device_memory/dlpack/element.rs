@@ -3,8 +3,8 @@
 use super::raw::DLDataType;
 use crate::types::{Complex32, Complex64, Pod, bf16, f16};
 
-/// A number that tensors of other libraries consist of: integers of up to 64 bits,
-/// [`struct@f16`], [`struct@bf16`], `f32`, `f64`, [`Complex32`] and [`Complex64`]. Sealed.
+/// A number type that tensors of other libraries can have: integers of up to 64 bits, [`struct@f16`],
+/// [`struct@bf16`], `f32`, `f64`, [`Complex32`] and [`Complex64`]. Sealed.
 ///
 /// ```
 /// use cuda_core::{Complex32, dlpack::TensorElement};
@@ -13,9 +13,9 @@ use crate::types::{Complex32, Complex64, Pod, bf16, f16};
 /// assert_eq!(Complex32::TYPESTR, Some("<c8")); // bytes
 /// ```
 pub trait TensorElement: Pod + sealed::Sealed {
-    /// What DLPack calls it.
+    /// The type in DLPack.
     const DATA_TYPE: DLDataType;
-    /// What NumPy and `__cuda_array_interface__` call it, which have no `bf16`.
+    /// The type in NumPy and `__cuda_array_interface__`, which have no `bf16`.
     const TYPESTR: Option<&'static str>;
 }
 

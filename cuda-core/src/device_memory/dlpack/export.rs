@@ -33,12 +33,13 @@ use crate::util::debug_by;
 /// ```
 #[doc(alias("__dlpack__", "to_dlpack"))]
 pub struct Tensor {
-    // INVARIANT: unless `read_only`, nothing else of this crate uses the buffer.
+    // INVARIANT: unless `read_only`, nothing else in this crate uses the buffer.
     memory: SharedSlice<u8>,
     data_type: DLDataType,
-    /// Lengths, then as many strides: those of the structs that refer to them.
+    /// The lengths, then as many strides: structs that are handed over point to them.
     // INVARIANT: all elements that they reach are in `memory`.
-    // No box, since moving one invalidates pointers to what is in it, such as those of a `DLTensor`.
+    // Not a box, since moving a box invalidates pointers to its contents, such as those of a
+    // `DLTensor`.
     extents: Vec<i64>,
     read_only: bool,
 }
@@ -46,7 +47,8 @@ pub struct Tensor {
 const NEW: &str = "dlpack::Tensor::new";
 const INTO_RAW: &str = "dlpack::Tensor::into_raw";
 
-/// The stream on which the consumer uses a tensor: it decides what waits, and when the memory is free.
+/// The stream on which the consumer uses a tensor. It determines what waits, and when the memory is
+/// free.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -62,29 +64,29 @@ const INTO_RAW: &str = "dlpack::Tensor::into_raw";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consumer {
-    /// On this stream, which waits for the memory now. It is kept until the deleter is called, and
-    /// the memory freed after what was enqueued on it by then.
+    /// The consumer uses this stream, which waits for the memory now. The stream is kept until the
+    /// deleter is called. The memory is freed after the work enqueued on the stream by then.
     Stream(Stream),
-    /// On the per-thread default stream of the thread that hands the tensor over, which waits for
-    /// the memory now. The memory is freed after what all blocking streams of the context, this
-    /// one among them, were given before the deleter is called: it may run on any thread.
+    /// The consumer uses the per-thread default stream of the thread that hands the tensor over, which
+    /// waits for the memory now. The memory is freed after the work that all blocking streams of the
+    /// context, including this stream, have when the deleter is called: it may run on any thread.
     PerThread,
-    /// It orders its work itself, and that work has completed when it calls the deleter.
+    /// The consumer orders its work itself, and completes that work before it calls the deleter.
     Synchronized,
 }
 
 impl Consumer {
-    /// What the argument `stream` of `__dlpack__` means for a tensor of `context`: 1, or [`None`],
-    /// the legacy default stream; 2 the per-thread one; -1 that the consumer orders its work itself;
-    /// any other positive number the handle of a stream, which `owner` keeps alive, as for
-    /// [`Stream::from_raw`].
+    /// Returns the meaning of the argument `stream` of `__dlpack__` for a tensor of `context`. 1, or
+    /// [`None`], is the legacy default stream; 2 is the per-thread one; -1 means that the consumer
+    /// orders its work itself; any other positive number is the handle of a stream, which `owner` keeps
+    /// alive, as for [`Stream::from_raw`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for zero, which the protocol excludes since it could mean two streams, and
     /// for other negative numbers; those of [`Stream::from_raw`].
     ///
     /// # Safety
-    /// That of [`Stream::from_raw`], if the number is a handle.
+    /// As for [`Stream::from_raw`], if the number is a handle.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -107,7 +109,7 @@ impl Consumer {
             Some(-1) => Ok(Self::Synchronized),
             Some(handle @ 3..) => {
                 let raw = ptr::with_exposed_provenance_mut(handle as usize);
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller promises the same.
                 unsafe { Stream::from_raw(raw, context, owner) }.map(Self::Stream)
             }
             Some(other) => Err(Error::invalid(
@@ -119,15 +121,15 @@ impl Consumer {
 }
 
 impl Tensor {
-    /// The elements of a buffer as a tensor, which the consumer may write. No driver call.
+    /// Makes a tensor of a buffer's elements, which the consumer may write. No driver call.
     ///
-    /// `strides` are in elements; [`None`] if all elements of the buffer follow each other, the last
-    /// dimension innermost.
+    /// `strides` are in elements. [`None`] means that all elements of the buffer follow each other, the
+    /// last dimension innermost.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a shape of more or fewer elements than the buffer has, or one that with
-    /// these strides leaves the buffer, and for a number of strides that is not that of the
-    /// dimensions. With the buffer itself.
+    /// [`Error::Invalid`], with the buffer itself: for a shape of more or fewer elements than the
+    /// buffer has, for a shape that leaves the buffer with these strides, and if the numbers of strides
+    /// and dimensions differ.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -147,8 +149,8 @@ impl Tensor {
         Ok(Self::of(SharedSlice::<T>::from(buffer), extents, false))
     }
 
-    /// [`Tensor::new`] for memory that this program goes on reading: read-only for the consumer,
-    /// too.
+    /// [`Tensor::new`] for memory that this program continues to read: it is read-only for the
+    /// consumer, too.
     ///
     /// # Errors
     /// Those of [`Tensor::new`].
@@ -166,35 +168,35 @@ impl Tensor {
         Self { memory: part.into_bytes(), data_type, extents, read_only }
     }
 
-    /// The lengths of the dimensions.
+    /// Returns the lengths of the dimensions.
     pub fn shape(&self) -> &[i64] {
         self.extents.split_at(self.extents.len() / 2).0
     }
 
-    /// The strides of the dimensions, in elements.
+    /// Returns the strides of the dimensions, in elements.
     pub fn strides(&self) -> &[i64] {
         self.extents.split_at(self.extents.len() / 2).1
     }
 
-    /// The device that the elements are on.
+    /// Returns the device that the elements are on.
     pub fn device(&self) -> Device {
         self.memory.as_view().device()
     }
 
     /// Hands the tensor over as a managed tensor of DLPack 1.x, for a capsule named
-    /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. No
-    /// driver call if there is none, except one that asks whether the stream is being captured. Such a
-    /// capsule is for a consumer that passes a `max_version` of major 1 or more:
+    /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. If there
+    /// is no such work, the only driver call asks whether the stream is being captured. Such a capsule
+    /// is for a consumer that passes a `max_version` of major 1 or more:
     /// [Capsules of Python](super#capsules-of-python).
     ///
     /// The consumer or the capsule's destructor calls the deleter, once, on any thread; otherwise the
-    /// memory is leaked. The deleter leaves the current context unchanged and drops the buffer: memory
-    /// of a caching pool, the default, without a wait.
+    /// memory is leaked. The deleter leaves the current context unchanged and drops the buffer. Memory
+    /// of a caching pool, the default, is dropped without a wait.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] for a stream of another device; [`Error::Invalid`] for memory that a
-    /// graph uses; [`Error::NotCapturable`] for a stream that is being captured by this crate, and
-    /// [`Error::Capturing`] for one that other code captures; the driver's. With the tensor itself.
+    /// With the tensor itself: [`Error::WrongDevice`] for a stream of another device;
+    /// [`Error::Invalid`] for memory that a graph uses; [`Error::NotCapturable`] for a stream that this
+    /// crate is capturing, and [`Error::Capturing`] for one that other code captures; the driver's.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -216,12 +218,12 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::into_raw`] for consumers that know DLPack only before 1.0: for a capsule named
+    /// [`Tensor::into_raw`] for consumers that only know DLPack before 1.0: for a capsule named
     /// `dltensor`. Such consumers [pass no `max_version`](super#capsules-of-python) of major 1 or more.
     ///
     /// # Errors
-    /// Those of [`Tensor::into_raw`]; [`Error::Invalid`] for [shared](Self::shared) memory, since
-    /// that struct cannot say that it is read-only.
+    /// Those of [`Tensor::into_raw`]; [`Error::Invalid`] for [shared](Self::shared) memory, since that
+    /// struct cannot mark it as read-only.
     pub fn into_raw_unversioned(
         self,
         consumer: &Consumer,
@@ -248,7 +250,7 @@ impl Tensor {
         let dl_tensor = DLTensor {
             data: match this.shape().contains(&0) {
                 true => ptr::null_mut(),
-                // Of device memory, which the host does not access by it.
+                // An address of device memory, by which the host accesses nothing.
                 false => ptr::without_provenance_mut(address as usize),
             },
             device: DLDevice {
@@ -263,7 +265,7 @@ impl Tensor {
         };
         let managed = managed(dl_tensor, ptr::null_mut());
         let handed = Box::new(Handed { managed, tensor: this, consumer: consumer.clone() });
-        // The first field is at the address of the whole, by `repr(C)`.
+        // The address of the first field is that of the box, by `repr(C)`.
         Ok(NonNull::from(Box::leak(handed)).cast())
     }
 
@@ -271,7 +273,7 @@ impl Tensor {
         if self.read_only { Access::Read } else { Access::Write }
     }
 
-    /// Makes the consumer's stream wait for what uses the memory.
+    /// Makes the consumer's stream wait for other work that uses the memory.
     fn begin_use(&self, consumer: &Consumer) -> Result<()> {
         driver::ensure()?;
         let view = self.memory.as_view();
@@ -292,18 +294,19 @@ impl Tensor {
         if core.timeline().recording().is_some() {
             return Err(Error::NotCapturable { op: INTO_RAW });
         }
-        // SAFETY: between the two calls of this function only the consumer uses the memory, or
-        // others read what it only reads: by the invariant on `memory`, and since the deleter, where
-        // the second call is, is unsafe to call before the consumer's last use.
+        // SAFETY: between the two calls of this function only the consumer uses the memory, or others
+        // only read what the consumer only reads, by the invariant on `memory`. The second call is in
+        // the deleter, which is unsafe to call before the consumer's last use.
         unsafe { self.memory.as_view().note_use(stream, self.access()) }
     }
 
-    /// Drops the tensor after what the consumer has enqueued.
+    /// Drops the tensor after the work that the consumer has enqueued.
     fn end_use(self, consumer: Consumer) {
-        // A failed note has left a mark as well: the memory is freed after that.
+        // A failed note has also left a mark: the memory is freed after that mark.
         let _ = match consumer {
             Consumer::Stream(stream) => self.note(&stream),
-            // Comes after the work of all blocking streams, those of other threads too.
+            // The default stream runs this after the work of all blocking streams, including those of
+            // other threads.
             Consumer::PerThread => {
                 let stream = self.memory.as_view().context().default_stream();
                 stream.and_then(|stream| self.note(&stream))
@@ -319,7 +322,7 @@ debug_by! {
     }
 }
 
-/// A tensor that the consumer has, with the struct that refers to it.
+/// A tensor that was handed over, with the struct that refers to it.
 #[repr(C)]
 struct Handed<M> {
     managed: M,
@@ -327,11 +330,11 @@ struct Handed<M> {
     consumer: Consumer,
 }
 
-/// The deleter.
+/// The deleter of a managed tensor.
 ///
 /// # Safety
-/// `managed` came from [`Tensor::hand_over`], is passed here once, and the consumer's work on it was
-/// enqueued before on its [`Consumer`]'s stream, or has completed, for [`Consumer::Synchronized`].
+/// `managed` came from [`Tensor::hand_over`] and is passed here once. Before, the consumer's work on it
+/// was enqueued on its [`Consumer`]'s stream, or has completed, for [`Consumer::Synchronized`].
 unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
     // SAFETY: the address of a leaked box of this type, which is taken back once, by this function's
     // contract.
@@ -340,7 +343,8 @@ unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
     contain(|| deferred::run_or_defer(move || tensor.end_use(consumer)));
 }
 
-/// Lengths and strides of a tensor whose elements are the `len` of a buffer, or among them.
+/// Returns lengths and strides of a tensor whose elements are some or all of the `len` elements of a
+/// buffer.
 fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec<i64>> {
     Error::unless(i32::try_from(shape.len()).is_ok(), NEW, "too many dimensions")?;
     let mut extents = vec![0; 2 * shape.len()];
@@ -349,7 +353,7 @@ fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec
     let too_long = || Error::invalid(NEW, "a length or a stride is more than an `i64` holds");
     let mut count = Some(1usize);
     for (at, &length) in shape.iter().enumerate().rev() {
-        // Of a tensor without elements it may be too long, and is not used.
+        // In a tensor without elements this stride may overflow, and is not used.
         steps[at] = count.and_then(fits).unwrap_or(0);
         lengths[at] = fits(length).ok_or_else(too_long)?;
         count = count.and_then(|count| count.checked_mul(length));

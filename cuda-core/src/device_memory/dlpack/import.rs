@@ -36,14 +36,14 @@ use crate::util::debug_by;
 #[doc(alias("from_dlpack"))]
 pub struct ImportedTensor {
     raw: OwnedTensor,
-    // INVARIANT: a copy of the tensor of `raw`; `ndim` is not negative, and `shape` and `strides` are null or
-    // have as many numbers; `shape` has them unless `ndim` is zero.
+    // INVARIANT: a copy of the tensor in `raw`. `ndim` is not negative. `shape` and `strides` each are
+    // null or point to `ndim` numbers; `shape` is not null unless `ndim` is zero.
     tensor: DLTensor,
     read_only: bool,
     stream: Stream,
 }
 
-/// Deletes the producer's struct when this is dropped.
+/// Deletes the producer's struct when dropped.
 struct OwnedTensor(Option<ForeignOwner>);
 
 /// The producer's struct, of either version, and its deleter, which the drop calls.
@@ -55,11 +55,11 @@ struct ManagedTensor<M> {
 
 // SAFETY: a tensor's deleter may be called by any thread: that is part of DLPack.
 unsafe impl<M> Send for ManagedTensor<M> {}
-// SAFETY: a shared reference reaches nothing.
+// SAFETY: a shared reference gives access to nothing.
 unsafe impl<M> Sync for ManagedTensor<M> {}
 
-// SAFETY: `raw` and `stream` are `Send`; the pointers in `tensor` lead to numbers that DLPack forbids the
-// producer to change before the deleter is called, which happens when `raw` is dropped.
+// SAFETY: `raw` and `stream` are `Send`; the pointers in `tensor` lead to numbers that DLPack forbids
+// the producer to change before the deleter is called, which happens when `raw` is dropped.
 unsafe impl Send for ImportedTensor {}
 // SAFETY: shared references only read what the producer does not change.
 unsafe impl Sync for ImportedTensor {}
@@ -67,30 +67,30 @@ unsafe impl Sync for ImportedTensor {}
 const FROM_RAW: &str = "dlpack::ImportedTensor::from_raw";
 const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
 
-/// Booleans of a byte, as libraries have them.
+/// The type of booleans of one byte, as libraries use them.
 const MASK: DLDataType = DLDataType { code: DLDataType::BOOL, ..u8::DATA_TYPE };
 
-/// The extra part of the buffer of a tensor that other code may read, too. No caller can name this
-/// type, so [`SharedSlice::try_into_buffer`] never returns that buffer, which could be written.
+/// The extra part of a buffer whose tensor other code may also read. No caller can name this type, so
+/// [`SharedSlice::try_into_buffer`] never returns the buffer, which could then be written.
 struct ReadAlone;
 
 impl ImportedTensor {
-    /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`: see
+    /// Takes over a tensor of DLPack 1.x, from a capsule named `dltensor_versioned`: see
     /// [Capsules of Python](super#capsules-of-python). No driver call.
     ///
-    /// `stream` is the one that the producer was asked to make wait: work that uses the memory comes
-    /// after what is enqueued on it by now.
+    /// `stream` is the stream that the producer was asked to make wait: work that uses the memory comes
+    /// after the work enqueued on it by now.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for null, for a major version above 1, and for an invalid shape (null, or a negative
-    /// length); [`Error::NotCapturable`] for a stream of [`Graph::capture`](crate::Graph::capture). The tensor
-    /// then stays the caller's.
+    /// [`Error::Invalid`] for null, for a major version other than 1, and for an invalid shape (null,
+    /// or a negative length); [`Error::NotCapturable`] for a stream of
+    /// [`Graph::capture`](crate::Graph::capture). The caller then still owns the tensor.
     ///
     /// # Safety
-    /// Unless null, `raw` is a live managed tensor as DLPack describes it, which is this value's from
-    /// now on. The producer's work on it comes before this point of `stream`, whose context can
-    /// access the memory. Nothing else uses the memory until the deleter is called, except that
-    /// others may read it too if it becomes a [`SharedSlice`], or as
+    /// Unless null, `raw` is a live managed tensor as DLPack describes it, which this value owns from
+    /// now on. The producer's work on it comes before this point of `stream`, whose context can access
+    /// the memory. Nothing else uses the memory until the deleter is called, with two exceptions:
+    /// others may read it too if it becomes a [`SharedSlice`], and use it as
     /// [`note_use`](crate::Buffer::note_use) says. What is written to a boolean tensor is 0 or 1.
     pub unsafe fn from_raw(raw: *mut DLManagedTensorVersioned, stream: &Stream) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(null)?;
@@ -108,14 +108,14 @@ impl ImportedTensor {
         Self::of(tensor, read_only, stream, || ManagedTensor { raw, deleter })
     }
 
-    /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
+    /// [`ImportedTensor::from_raw`] for the struct of DLPack before 1.0, from a capsule named
     /// `dltensor`.
     ///
     /// # Errors
     /// Those of [`ImportedTensor::from_raw`].
     ///
     /// # Safety
-    /// That of [`ImportedTensor::from_raw`].
+    /// As for [`ImportedTensor::from_raw`].
     pub unsafe fn from_raw_unversioned(raw: *mut DLManagedTensor, stream: &Stream) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise.
@@ -125,14 +125,15 @@ impl ImportedTensor {
         Self::of(tensor, false, stream, || ManagedTensor { raw, deleter })
     }
 
-    /// `own` takes the tensor over, which on errors stays the caller's.
+    /// Checks the tensor, and takes it over by `own`; on errors the caller still owns it.
     fn of<M: 'static>(
         tensor: DLTensor,
         read_only: bool,
         stream: &Stream,
         own: impl FnOnce() -> ManagedTensor<M>,
     ) -> Result<Self> {
-        // A use by another stream would wait for a point of the capture, and so join it.
+        // Any other stream that used the memory would wait for a point of the capture, and so join the
+        // capture.
         if let Some(recording) = stream.core().timeline().recording() {
             return Err(recording.refusal(FROM_RAW));
         }
@@ -145,28 +146,28 @@ impl ImportedTensor {
         Err(Error::invalid(FROM_RAW, "the tensor's shape is null, or a length in it is negative"))
     }
 
-    /// The lengths of the dimensions.
+    /// Returns the lengths of the dimensions.
     pub fn shape(&self) -> &[i64] {
         numbers(&self.tensor, self.tensor.shape)
     }
 
-    /// The strides of the dimensions, in elements; [`None`] if the tensor is compact, the last
+    /// Returns the strides of the dimensions, in elements; [`None`] if the tensor is compact, the last
     /// dimension innermost.
     pub fn strides(&self) -> Option<&[i64]> {
         (!self.tensor.strides.is_null()).then(|| numbers(&self.tensor, self.tensor.strides))
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn data_type(&self) -> DLDataType {
         self.tensor.dtype
     }
 
-    /// Where the elements are.
+    /// Returns the device that the elements are on.
     pub fn device(&self) -> DLDevice {
         self.tensor.device
     }
 
-    /// Whether the producer forbids writing. The struct before DLPack 1.0 cannot say so.
+    /// Whether the producer forbids writing. The struct of DLPack before 1.0 cannot express this.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -183,17 +184,17 @@ impl ImportedTensor {
         self.shape().contains(&0) || self.shape().iter().zip(strides).rev().all(is_next)
     }
 
-    /// The elements as a buffer in the producer's memory, without a copy. No driver call. Those of a boolean
-    /// tensor are `u8`, 0 or 1.
+    /// Returns the elements as a buffer in the producer's memory, without a copy. No driver call.
+    /// Elements of a boolean tensor are `u8`, 0 or 1.
     ///
-    /// Dropping the buffer waits for all work that uses it since the import, then calls the producer's
-    /// deleter. No driver call if no work used it.
+    /// Dropping the buffer waits for all work that has used it since the import, then calls the
+    /// producer's deleter. If no work used it, there is no driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for elements of another type, for gaps between them, for memory that is
-    /// not a CUDA device's, for a null or a misaligned address, and for a read-only tensor;
-    /// [`Error::WrongDevice`] for memory of another device than the stream's;
-    /// [`Error::SizeOverflow`]. With the tensor itself.
+    /// With the tensor itself: [`Error::Invalid`] for elements of another type, for gaps between them,
+    /// for memory that is not on a CUDA device, for a null or a misaligned address, and for a read-only
+    /// tensor; [`Error::WrongDevice`] for memory of another device than the stream's;
+    /// [`Error::SizeOverflow`].
     ///
     /// ```no_run
     /// # fn f(tensor: cuda_core::dlpack::ImportedTensor) -> cuda_core::Result<()> {
@@ -215,8 +216,8 @@ impl ImportedTensor {
         Rejected::unless(writable, self)?.1.into_memory()
     }
 
-    /// [`ImportedTensor::into_buffer`] for elements that are only read here, by any number of
-    /// owners; for a read-only tensor, too.
+    /// [`ImportedTensor::into_buffer`] for elements that any number of owners only read; also for a
+    /// read-only tensor.
     ///
     /// # Errors
     /// Those of [`ImportedTensor::into_buffer`], except for a read-only tensor.
@@ -226,13 +227,13 @@ impl ImportedTensor {
 
     fn into_memory<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {
         let ((address, len, bytes), this) = Rejected::unless(self.place::<T>(), self)?;
-        // The stream's handles are not kept.
+        // The buffer does not keep the stream.
         let Self { raw, stream, .. } = this;
         let (context, timeline) = (stream.context(), stream.core().timeline());
         if bytes == 0 {
             return Ok(kept_by(context, address, bytes, len, raw, None));
         }
-        // A new point: what the producer has enqueued on the stream is not counted here.
+        // A new point: it does not count work that the producer has enqueued on the stream.
         let seq = timeline.issue();
         let given_at = Some((timeline.id(), seq));
         let mut buffer: DeviceBuffer<T> = kept_by(context, address, bytes, len, raw, given_at);
@@ -240,7 +241,7 @@ impl ImportedTensor {
         Ok(buffer)
     }
 
-    /// The address, the number of elements and of bytes, if they are what a buffer can have.
+    /// Returns the address and the numbers of elements and bytes, if a buffer can have them.
     fn place<T: TensorElement>(&self) -> Result<(u64, usize, usize)> {
         driver::ensure()?;
         self.stream.core().ensure()?;
@@ -278,8 +279,8 @@ impl ImportedTensor {
 impl Drop for OwnedTensor {
     fn drop(&mut self) {
         let owner = self.0.take();
-        // In a fork's child, and at the end of the process, foreign code is not run; and a producer's may
-        // call the driver.
+        // Foreign code is not run in a forked child, nor when the process exits. A producer's code may
+        // call the driver, so it is not run where the driver must not be called.
         deferred::run_or_defer(move || drop(owner));
     }
 }
@@ -287,7 +288,8 @@ impl Drop for OwnedTensor {
 impl<M> Drop for ManagedTensor<M> {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter {
-            // SAFETY: a live tensor, by the invariant; called once, and the tensor is not used after.
+            // SAFETY: a live tensor, by the invariant; called once, and the tensor is not used
+            // afterwards.
             unsafe { deleter(self.raw.as_ptr()) };
         }
     }
@@ -305,12 +307,12 @@ fn null() -> Error {
     Error::invalid(FROM_RAW, "null is no tensor")
 }
 
-/// The `ndim` numbers at `first`, which is the shape of `tensor` or its strides.
+/// Returns the `ndim` numbers at `first`, which is the shape of `tensor` or its strides.
 fn numbers(tensor: &DLTensor, first: *mut i64) -> &[i64] {
     if tensor.ndim <= 0 || first.is_null() {
         return &[];
     }
-    // SAFETY: as many numbers as there are dimensions, by the invariant on `ImportedTensor::tensor`, or, in
+    // SAFETY: `first` points to `ndim` numbers, by the invariant on `ImportedTensor::tensor`, or, in
     // `of`, by the promise of `from_raw`'s caller; they do not change while the tensor lives.
     unsafe { slice::from_raw_parts(first, tensor.ndim as usize) }
 }

@@ -1,13 +1,13 @@
-//! The structs of `dlpack.h`, as other libraries lay them out, and the constants that they hold.
+//! The structs and constants of `dlpack.h`, in its layout.
 
 use std::ffi::c_void;
 use std::fmt;
 
-/// `DLPackVersion`: a major version that a consumer does not know has another layout.
+/// `DLPackVersion`. Structs of an unknown major version have an unknown layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct DLPackVersion {
-    /// The major version: structs of another one have another layout.
+    /// The major version; another major version means another layout.
     pub major: u32,
     /// The minor version, which counts additions.
     pub minor: u32,
@@ -17,10 +17,10 @@ pub struct DLPackVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct DLDevice {
-    /// `DLDeviceType`: [`CUDA`](Self::CUDA), [`CUDA_MANAGED`](Self::CUDA_MANAGED), or another
-    /// library's.
+    /// `DLDeviceType`: [`CUDA`](Self::CUDA), [`CUDA_MANAGED`](Self::CUDA_MANAGED), or that of another
+    /// kind of device.
     pub device_type: i32,
-    /// The ordinal.
+    /// The device's ordinal.
     pub device_id: i32,
 }
 
@@ -39,7 +39,7 @@ pub struct DLDataType {
     pub code: u8,
     /// Bits of one lane.
     pub bits: u8,
-    /// 1, except for vectors.
+    /// The number of lanes: 1, except for vectors.
     pub lanes: u16,
 }
 
@@ -74,49 +74,49 @@ impl fmt::Display for DLDataType {
     }
 }
 
-/// `DLTensor`: where the elements are. Its pointers are the producer's.
+/// `DLTensor`: the place, shape and type of the elements. The producer owns what its pointers refer to.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct DLTensor {
-    /// The device address that `byte_offset` is added to.
+    /// The device address to which `byte_offset` is added.
     pub data: *mut c_void,
-    /// Where that is.
+    /// The device that the memory is on.
     pub device: DLDevice,
     /// The number of dimensions.
     pub ndim: i32,
     /// The type of the elements.
     pub dtype: DLDataType,
-    /// `ndim` lengths.
+    /// The `ndim` lengths of the dimensions.
     pub shape: *mut i64,
-    /// `ndim` strides in elements; null if the tensor is compact, the last dimension innermost.
+    /// The `ndim` strides in elements; null if the tensor is compact, the last dimension innermost.
     pub strides: *mut i64,
-    /// From `data` to the first element.
+    /// The number of bytes from `data` to the first element.
     pub byte_offset: u64,
 }
 
-/// `DLManagedTensor`, the struct of DLPack before 1.0: in a capsule named `dltensor`.
+/// `DLManagedTensor`, the struct of DLPack before 1.0, in a capsule named `dltensor`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DLManagedTensor {
     /// The elements.
     pub dl_tensor: DLTensor,
-    /// The producer's.
+    /// A pointer for the producer's own use.
     pub manager_ctx: *mut c_void,
     /// Gives the memory back: called once, with this struct, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
-/// `DLManagedTensorVersioned`, the struct of DLPack 1.x: in a capsule named `dltensor_versioned`.
+/// `DLManagedTensorVersioned`, the struct of DLPack 1.x, in a capsule named `dltensor_versioned`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DLManagedTensorVersioned {
     /// The producer's version of DLPack.
     pub version: DLPackVersion,
-    /// The producer's.
+    /// A pointer for the producer's own use.
     pub manager_ctx: *mut c_void,
     /// Gives the memory back: called once, with this struct, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
-    /// [`READ_ONLY`](Self::READ_ONLY) and others.
+    /// Flags: [`READ_ONLY`](Self::READ_ONLY) and others.
     pub flags: u64,
     /// The elements.
     pub dl_tensor: DLTensor,
@@ -127,7 +127,7 @@ impl DLManagedTensorVersioned {
     pub const READ_ONLY: u64 = 1;
 }
 
-/// The version whose structs these are.
+/// The DLPack version to which these structs belong.
 pub(super) const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// As a C compiler lays out `dlpack.h` on 64-bit machines.
+    /// Checks the layout that a C compiler gives `dlpack.h` on 64-bit machines.
     #[test]
     fn the_structs_are_those_of_dlpack_h() {
         assert_eq!((size_of::<DLPackVersion>(), size_of::<DLDevice>()), (8, 8));

@@ -13,17 +13,17 @@ use crate::process::driver;
 use crate::types::Pod;
 use crate::util::lock;
 
-/// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
-/// which is smaller.
+/// The strictest alignment of elements: reserved addresses begin at a page of the device, and pages are
+/// at least this large.
 const ALIGNMENT: usize = 4096;
 
-/// Device memory that grows up to a maximum and keeps its address: the addresses for the maximum
-/// are reserved first, which costs no memory, and physical memory is mapped as the buffer grows.
+/// Device memory that grows up to a maximum and keeps its address. The addresses for the maximum are
+/// reserved first, which costs no memory; physical memory is mapped as the buffer grows.
 ///
-/// Its views are those of a [`DeviceBuffer`](crate::DeviceBuffer), for every copy, fill and launch,
-/// and work is ordered in the same way. Growing copies nothing; work on the existing elements
-/// continues meanwhile. New elements have unspecified values. Physical memory is added in chunks,
-/// one for each time that the buffer grew beyond what was mapped, and is released in whole chunks.
+/// Its views are those of a [`DeviceBuffer`](crate::DeviceBuffer), for every copy, fill and launch, and
+/// work is ordered in the same way. Growing copies nothing, and work on the existing elements
+/// continues. New elements have unspecified values. Each growth beyond the mapped memory adds one chunk
+/// of physical memory. Memory is released in whole chunks.
 ///
 /// Dropping the buffer waits for the work that uses it, then releases everything.
 ///
@@ -43,8 +43,8 @@ const ALIGNMENT: usize = 4096;
 /// ```
 pub type VirtualBuffer<T> = Buffer<T, DeviceMemory, Virtual>;
 
-/// What a [`VirtualBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer), whose block has the
-/// size of the reserved addresses.
+/// The extra part that a [`VirtualBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer). The
+/// buffer's block has the size of the reserved addresses.
 #[expect(missing_debug_implementations, reason = "has nothing to show beside its buffer")]
 pub struct Virtual {
     mapping: Arc<Mutex<VirtualMapping>>,
@@ -53,8 +53,8 @@ pub struct Virtual {
 
 /// # Virtual memory
 impl<T: Pod> VirtualBuffer<T> {
-    /// An empty buffer with addresses for `max_len` elements: `cuMemAddressReserve`; no driver call
-    /// if they have no size.
+    /// Creates an empty buffer with addresses for `max_len` elements: `cuMemAddressReserve`; no driver
+    /// call if they have no size.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::Invalid`]; [`Error::Unsupported`] on a device without
@@ -84,10 +84,10 @@ impl<T: Pod> VirtualBuffer<T> {
         Ok(Self::with_extra(storage, 0, Virtual { mapping, max_len }))
     }
 
-    /// The number of elements for which physical memory is mapped: growing up to that makes no
-    /// driver call.
+    /// Returns the number of elements for which physical memory is mapped: growing up to that number
+    /// makes no driver call.
     pub fn capacity(&self) -> usize {
-        // In a fork's child, a thread that does not exist there may hold the lock.
+        // In a forked child, a thread that exists only in the parent may hold the lock.
         if driver::is_gone() {
             return self.len();
         }
@@ -96,7 +96,7 @@ impl<T: Pod> VirtualBuffer<T> {
         capacity.min(self.max_len())
     }
 
-    /// The number of elements for which addresses are reserved; zero once they were
+    /// Returns the number of elements for which addresses are reserved; zero once the addresses were
     /// [given up](Error::GivenUp).
     pub fn max_len(&self) -> usize {
         self.storage.ensure().map_or(0, |()| self.extra.max_len)
@@ -137,13 +137,13 @@ impl<T: Pod> VirtualBuffer<T> {
     }
 
     /// Makes the buffer at most `len` elements long, and releases the chunks of memory that lie
-    /// entirely after them, once the work that uses those has completed: `cuMemUnmap`,
-    /// `cuMemRelease`. Does not wait for work on the elements that stay.
+    /// entirely after those elements, once the work that uses the chunks has completed: `cuMemUnmap`,
+    /// `cuMemRelease`. Does not wait for work on the remaining elements.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while a graph uses the memory, and the driver's errors about the work waited for; the buffer
-    /// is then unchanged. If memory
-    /// cannot be unmapped, the buffer is shorter nevertheless, and a later call tries again.
+    /// [`Error::Invalid`] while a graph uses the memory, and the driver's errors about the work waited
+    /// for; the buffer is then unchanged. If memory cannot be unmapped, the buffer is shorter
+    /// nevertheless, and a later call tries again.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -165,11 +165,11 @@ impl<T: Pod> VirtualBuffer<T> {
         self.mapping().truncate(bytes)
     }
 
-    /// Maps `memory` after what is mapped, and makes the buffer as long as there is memory: the
+    /// Maps `memory` after the memory that is mapped, and extends the buffer over all of it: the
     /// elements from the former [`capacity`](Self::capacity) on are in the new memory.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if it does not fit; [`Error::Invalid`] if it is another device's; the
+    /// [`Error::OutOfBounds`] if it does not fit; [`Error::Invalid`] if it is on another device; the
     /// driver's. The memory is then released.
     ///
     /// ```no_run
@@ -195,12 +195,13 @@ impl<T: Pod> VirtualBuffer<T> {
         Ok(())
     }
 
-    /// Sets what another device may do with the memory, now and when it grows: `cuMemSetAccess`.
-    /// Revoking access waits for the work that uses the buffer. Launches on a device without access are refused.
+    /// Sets another device's access to the memory, now and when it grows: `cuMemSetAccess`. Revoking
+    /// access waits for the work that uses the buffer. Launches on a device without access are refused.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the buffer's own device, which has all access, and while a graph uses the memory;
-    /// [`Error::Unsupported`] for a device that cannot reach it; the driver's.
+    /// [`Error::Invalid`] for the buffer's own device, which has full access, and, unless access
+    /// becomes [`PeerAccess::ReadWrite`], while a graph uses the memory; [`Error::Unsupported`] for a
+    /// device that cannot reach it; the driver's.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, PeerAccess, virtual_memory::VirtualBuffer};
@@ -224,8 +225,8 @@ impl<T: Pod> VirtualBuffer<T> {
         self.mapping().set_access(peer, access.as_raw())
     }
 
-    /// What a device may do with the memory: `cuMemGetAccess`. [`PeerAccess::None`] while nothing
-    /// is mapped.
+    /// Returns a device's access to the memory: `cuMemGetAccess`. [`PeerAccess::None`] while nothing is
+    /// mapped.
     ///
     /// # Errors
     /// The driver's.

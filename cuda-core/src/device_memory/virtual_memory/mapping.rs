@@ -1,4 +1,4 @@
-//! Reserved addresses, and the physical memory that is mapped at their beginning.
+//! Reserved addresses, and the physical memory that is mapped from their start on.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -17,18 +17,18 @@ use crate::timeline::ledger::Access;
 use crate::types::ShareableHandle;
 use crate::util::lock;
 
-/// See the module. Only whole chunks are mapped and unmapped, in order.
+/// Reserved addresses with mapped chunks. Only whole chunks are mapped and unmapped, in order.
 pub(super) struct VirtualMapping {
     context: Context,
-    // INVARIANT: the first of `reserved` bytes of address space that this value owns, unless that
-    // is zero.
+    // INVARIANT: unless `reserved` is zero, the first of `reserved` bytes of address space that this
+    // value owns.
     pub(super) address: CUdeviceptr,
     pub(super) reserved: usize,
     granularity: usize,
     chunks: Vec<PhysicalChunk>,
-    /// Bytes from the first address on that are mapped and open to the devices of `access`.
+    /// The number of bytes from `address` on that are mapped and open to the devices of `access`.
     pub(super) accessible: usize,
-    /// The memory's own device and its peers.
+    /// The access of the memory's own device and its peers.
     access: Vec<(Device, CUmemAccess_flags)>,
 }
 
@@ -49,7 +49,8 @@ enum MapState {
 }
 
 impl PhysicalChunk {
-    /// `cuMemUnmap`, unless that was done, for a chunk of the mapping at `base`. No work uses it.
+    /// Unmaps a chunk of the mapping at `base` by `cuMemUnmap`, unless it is unmapped. No work uses the
+    /// chunk.
     fn unmap(&mut self, base: CUdeviceptr) -> Result<()> {
         if self.state == MapState::Unmapped {
             return Ok(());
@@ -57,9 +58,9 @@ impl PhysicalChunk {
         let at = base + self.start as CUdeviceptr;
         // The driver may wait for the device.
         deferred::hand_over();
-        // SAFETY: mapped by one call of cuMemMap at this place and with this size, unless that has
-        // failed, or an earlier call here has unmapped it: this value owns the addresses, so there
-        // is nothing else to unmap there. No work uses it, by this function's contract.
+        // SAFETY: one call of cuMemMap mapped it at this place and with this size, unless that call
+        // failed, or an earlier call here has unmapped it: this value owns the addresses, so there is
+        // nothing else to unmap there. No work uses it, by this function's contract.
         let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
         let is_nothing_there = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
         match attempt("cuMemUnmap", code) {
@@ -75,14 +76,14 @@ impl PhysicalChunk {
 }
 
 impl VirtualMapping {
-    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. For zero bytes nothing
-    /// is reserved.
+    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. Reserves nothing for zero
+    /// bytes.
     pub(super) fn reserve(context: &Context, bytes: usize, granularity: usize) -> Result<Self> {
         let reserved = round_up(bytes, granularity)?;
         let mut address = NOWHERE;
         if reserved > 0 {
             address = context.call("cuMemAddressReserve", address, |address| {
-                // SAFETY: the call writes one address, to an exclusive borrow; zeroes leave alignment
+                // SAFETY: the call writes one address, to an exclusive borrow; zeros leave alignment
                 // and place to the driver; flags must be zero.
                 unsafe { cu::cuMemAddressReserve(address, reserved, 0, 0, 0) }
             })?;
@@ -99,13 +100,13 @@ impl VirtualMapping {
         })
     }
 
-    /// The offset at which the chunks begin that [`VirtualMapping::truncate`] releases.
+    /// Returns the offset from which on [`VirtualMapping::truncate`] releases chunks.
     pub(super) fn cut(&self, bytes: usize) -> usize {
         let beyond = self.chunks.iter().find(|chunk| chunk.start >= bytes);
         beyond.map_or(self.accessible, |chunk| chunk.start)
     }
 
-    /// Makes at least `bytes` accessible, in one new chunk if needed. Nothing changes if it fails.
+    /// Makes at least `bytes` accessible, in one new chunk if needed. If it fails, nothing changes.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.accessible {
             return Ok(());
@@ -118,8 +119,8 @@ impl VirtualMapping {
         self.append(memory)
     }
 
-    /// Maps `memory` after what is there and opens it. If it fails, nothing changes except that
-    /// the memory is released.
+    /// Maps `memory` after the mapped chunks and opens it. If it fails, nothing changes except that
+    /// `memory` is released.
     pub(super) fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         self.truncate(self.accessible)?;
         let (start, size) = (self.accessible, memory.size());
@@ -134,8 +135,8 @@ impl VirtualMapping {
         let end = start + size;
         let scope = self.context.enter_relaxed()?;
         let at = self.address + start as CUdeviceptr;
-        // SAFETY: this value owns the addresses, which are reserved and not mapped: chunks follow
-        // each other, and those before end here. The memory has `size` bytes, and its handle is
+        // SAFETY: this value owns the addresses, which are reserved and not mapped: chunks follow each
+        // other, and the earlier ones end at `start`. The memory has `size` bytes, and its handle is
         // live.
         let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
         let mapped = attempt("cuMemMap", code);
@@ -160,7 +161,7 @@ impl VirtualMapping {
         Ok(())
     }
 
-    /// `cuMemSetAccess` on mapped addresses.
+    /// Sets access to mapped addresses by `cuMemSetAccess`.
     fn open(
         &self,
         start: usize,
@@ -170,15 +171,15 @@ impl VirtualMapping {
         let descriptors: Vec<_> =
             access.iter().map(|&(device, flags)| mem_location::access(device, flags)).collect();
         let at = self.address + start as CUdeviceptr;
-        // SAFETY: this value owns the addresses, and they are mapped; the descriptors are as many
-        // as counted. A caller that revokes access has waited for the work that needs it.
+        // SAFETY: this value owns the addresses, and they are mapped; the count is that of the
+        // descriptors. A caller that revokes access has waited for the work that needs it.
         check("cuMemSetAccess", unsafe {
             cu::cuMemSetAccess(at, bytes, descriptors.as_ptr(), descriptors.len())
         })
     }
 
-    /// Sets what `device`, another one than the memory's own, may do from now on. No work that
-    /// needs the access it loses is queued.
+    /// Sets the access of `device`, not the memory's own, from now on. No queued work needs access that
+    /// the call revokes.
     pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
         let none = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         let (mut set, mut now) = (Ok(()), flags);
@@ -187,7 +188,7 @@ impl VirtualMapping {
             set = self.context.relaxed(|| self.open(0, self.accessible, &own)).and_then(|set| set);
         }
         if set.is_err() {
-            // The error may be one of earlier work.
+            // The error may come from earlier work.
             now = self.access(device).ok().flatten().unwrap_or(none);
         }
         self.access.retain(|(known, _)| *known != device);
@@ -197,22 +198,22 @@ impl VirtualMapping {
         set
     }
 
-    /// What `device` may do: `cuMemGetAccess`; [`None`] if nothing is mapped.
+    /// Returns the access of `device`: `cuMemGetAccess`; [`None`] if nothing is mapped.
     pub(super) fn access(&self, device: Device) -> Result<Option<CUmemAccess_flags>> {
         if self.accessible == 0 {
             return Ok(None);
         }
         let location = mem_location::of(device);
-        // SAFETY: the call reads a location and writes one number, both borrowed for longer than it;
-        // the address is mapped.
+        // SAFETY: the call reads a location and writes one number, both borrowed for longer than the
+        // call; the address is mapped.
         let flags = asked("cuMemGetAccess", 0, |flags| unsafe {
             cu::cuMemGetAccess(flags, &location, self.address)
         })?;
         Ok(Some(CUmemAccess_flags(flags as _)))
     }
 
-    /// Unmaps and releases the chunks that begin at `bytes` or after, which no work uses. A chunk
-    /// that could not be unmapped stays, no longer accessible, and is tried again by the next call.
+    /// Unmaps and releases the chunks that begin at `bytes` or later, which no work uses. A chunk that
+    /// could not be unmapped stays, no longer accessible, and the next call tries it again.
     pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {
             return Ok(());
@@ -227,8 +228,8 @@ impl VirtualMapping {
         Ok(())
     }
 
-    /// Releases everything, the addresses last. No work uses them. Memory that cannot be unmapped
-    /// is given up, and the addresses with it.
+    /// Releases everything, the addresses last. No work uses them. If memory cannot be unmapped, gives
+    /// up the memory and the addresses.
     fn release(&mut self) -> Result<(), FailedRelease> {
         let _scope = self.context.enter_relaxed()?;
         let reserved = mem::take(&mut self.reserved);
@@ -237,16 +238,17 @@ impl VirtualMapping {
         for chunk in self.chunks.iter_mut().rev() {
             unmapped = unmapped.and(chunk.unmap(self.address));
         }
-        // Memory that is still mapped is freed with its mapping; a failed release is reported for
-        // the memory.
+        // Memory that is still mapped is freed with its mapping; a failed release is reported for the
+        // memory.
         self.chunks.clear();
         unmapped.map_err(FailedRelease::Unknown)?;
-        // SAFETY: reserved by this value with this size, nothing is mapped in them, and freed once.
+        // SAFETY: this value reserved them with this size, nothing is mapped there, and they are freed
+        // once.
         released("cuMemAddressFree", unsafe { cu::cuMemAddressFree(self.address, reserved) })
     }
 }
 
-/// A mapping owns a block of device memory; the buffer shares it, to change it.
+/// The mapping owns the buffer's block of device memory; the buffer shares the mapping to change it.
 impl MemoryOwner for Arc<Mutex<VirtualMapping>> {
     fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         // The buffer may still refer to the mapping, which is empty from here on.

@@ -1,8 +1,9 @@
-//! Addresses reserved apart from the memory that they map: buffers that grow in place.
+//! Virtual memory: addresses are reserved separately from the memory mapped there, so buffers grow in
+//! place.
 //!
-//! A [`VirtualBuffer`] reserves addresses for the most elements that it may have, and maps
-//! [`PhysicalMemory`] for the elements that it has. Growing copies nothing, and addresses stay the same.
-//! Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
+//! A [`VirtualBuffer`] reserves addresses for its maximum number of elements, and maps
+//! [`PhysicalMemory`] for the elements that it has. Growing copies nothing, and addresses stay the
+//! same. Other devices get access to each buffer [separately](VirtualBuffer::set_access).
 //!
 //! ```no_run
 //! use cuda_core::{Device, virtual_memory::VirtualBuffer};
@@ -30,7 +31,7 @@ mod physical;
 pub use buffer::{Virtual, VirtualBuffer};
 pub use physical::PhysicalMemory;
 
-/// Pinned memory of a device, the only kind that every driver supports.
+/// Returns the properties of pinned memory of a device, the only kind that every driver supports.
 fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -52,16 +53,17 @@ raw_enum! {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     Granularity: CUmemAllocationGranularity_flags {
-        /// The smallest that works.
+        /// The smallest granularity that works.
         Minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM,
-        /// The fastest.
+        /// The granularity for the best performance.
         Recommended = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
     }
 }
 
 /// # Virtual memory
 impl Device {
-    /// The granularity, in bytes, of the device's physical memory: `cuMemGetAllocationGranularity`.
+    /// Returns the granularity, in bytes, of the device's physical memory:
+    /// `cuMemGetAllocationGranularity`.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without virtual memory
@@ -80,7 +82,7 @@ impl Device {
     }
 }
 
-/// The granularity of memory with these properties, which is on `device`.
+/// Returns the granularity of memory with these properties, which is on `device`.
 fn granularity(
     device: Device,
     which: Granularity,
@@ -90,7 +92,7 @@ fn granularity(
     let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     device.require(attribute, "virtual memory management")?;
     // SAFETY: the call reads properties, in the layout that it expects, through a borrow, and writes
-    // one size, to an exclusive one.
+    // one size, to an exclusive borrow.
     let step = asked("cuMemGetAllocationGranularity", 0, |step| unsafe {
         cu::cuMemGetAllocationGranularity(step, ptr::from_ref(properties).cast(), which.as_raw())
     })?;

@@ -15,11 +15,11 @@ use crate::process::{FailedRelease, Owned, Release, driver};
 use crate::types::{Resource, ShareableHandle};
 use crate::util::debug_by;
 
-/// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
-/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), which owns it from then on.
+/// Physical memory of a device: `cuMemCreate`. It is usable once it is part of a
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), which then owns it.
 ///
-/// A growing buffer allocates its own; this type is for memory that comes from, or goes to, another
-/// process.
+/// A growing buffer allocates its own memory; this type is for memory that comes from, or goes to,
+/// another process.
 ///
 /// ```no_run
 /// use cuda_core::{
@@ -36,15 +36,15 @@ use crate::util::debug_by;
 pub struct PhysicalMemory(Owned<Allocation>);
 
 struct Allocation {
-    // INVARIANT: a handle of this crate's, released only by `release`; zero for zero bytes.
+    // INVARIANT: this crate owns the handle, which only `release` releases; zero for zero bytes.
     handle: CUmemGenericAllocationHandle,
     context: Context,
     size: usize,
 }
 
 impl PhysicalMemory {
-    /// Allocates `bytes`, rounded up to the granularity of the context's device; nothing if they are
-    /// zero.
+    /// Allocates `bytes`, rounded up to the granularity of the context's device; allocates nothing if
+    /// `bytes` is zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
@@ -65,11 +65,11 @@ impl PhysicalMemory {
     }
 
     /// [`PhysicalMemory::new`] for memory that other devices, such as network cards, read and write
-    /// directly: as `ncclMemAlloc` makes it, for memory that is
+    /// directly. `ncclMemAlloc` makes such memory too, to be
     /// [registered](crate::nccl::Communicator::register).
     ///
     /// # Errors
-    /// Those of [`PhysicalMemory::new`]; [`Error::Unsupported`] where the device's
+    /// Those of [`PhysicalMemory::new`]; [`Error::Unsupported`] if the device's
     /// `GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED` is zero.
     ///
     /// ```no_run
@@ -111,7 +111,7 @@ impl PhysicalMemory {
         Self::create(context, size, properties)
     }
 
-    /// `size` is a multiple of the granularity.
+    /// Creates memory of `size` bytes, a multiple of the granularity.
     pub(super) fn create(
         context: &Context,
         size: usize,
@@ -119,7 +119,7 @@ impl PhysicalMemory {
     ) -> Result<Self> {
         let handle = context.allocate("cuMemCreate", size, 0, |handle| {
             // SAFETY: the call reads properties and writes one handle, both borrowed for longer than
-            // it; flags must be zero.
+            // the call; flags must be zero.
             unsafe { cu::cuMemCreate(handle, size, properties, 0) }
         })?;
         Ok(Self::own(context, handle, size))
@@ -129,27 +129,27 @@ impl PhysicalMemory {
         Self(Owned::new(Allocation { handle, context: context.clone(), size }))
     }
 
-    /// [`None`] for zero bytes.
+    /// Returns the allocation; [`None`] for zero bytes.
     fn live(&self) -> Option<&Allocation> {
         self.0.get().filter(|allocation| allocation.handle != 0)
     }
 
-    /// Size in bytes, a multiple of the granularity.
+    /// Returns the size in bytes, a multiple of the granularity.
     pub fn size(&self) -> usize {
         self.live().map_or(0, |allocation| allocation.size)
     }
 
-    /// The device that the memory is on.
+    /// Returns the device that the memory is on.
     pub fn device(&self) -> Device {
         self.0.context.device()
     }
 
-    /// The driver's handle, valid while `self` lives; zero for no memory.
+    /// Returns the driver's handle, valid while `self` lives; zero for no memory.
     pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
         self.live().map_or(0, |allocation| allocation.handle)
     }
 
-    /// How the memory can be shared, as the driver reports:
+    /// Returns how the memory can be shared, as the driver reports:
     /// `cuMemGetAllocationPropertiesFromHandle`.
     ///
     /// # Errors
@@ -182,12 +182,12 @@ impl PhysicalMemory {
         })
     }
 
-    /// A file descriptor by which another process can import the memory, if it was created with
-    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It keeps the memory until it
-    /// is closed.
+    /// Returns a file descriptor by which another process can import the memory, if the memory was
+    /// created with [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. The descriptor keeps
+    /// the memory until it is closed.
     ///
     /// # Errors
-    /// The driver's, `INVALID_VALUE` for memory that is not shareable among them.
+    /// The driver's, among them `INVALID_VALUE` for memory that is not shareable.
     #[doc(alias("cuMemExportToShareableHandle"))]
     #[cfg(unix)]
     pub fn export_fd(&self) -> Result<OwnedFd> {
@@ -197,25 +197,25 @@ impl PhysicalMemory {
             return Err(Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_VALUE });
         };
         let kind = ShareableHandle::PosixFd.as_raw();
-        // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live;
-        // flags must be zero.
+        // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live; flags
+        // must be zero.
         let fd = asked(op, -1, |fd: &mut RawFd| unsafe {
             cu::cuMemExportToShareableHandle(ptr::from_mut(fd).cast(), *handle, kind, 0)
         })?;
-        // SAFETY: a descriptor that the call has just opened for this process.
+        // SAFETY: the call has just opened the descriptor for this process.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Imports memory that another process exported, or this one: `cuMemImportFromShareableHandle`.
-    /// The descriptor may be closed afterwards.
+    /// Imports memory that this or another process exported: `cuMemImportFromShareableHandle`. The
+    /// descriptor may be closed afterwards.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the device
-    /// of `context`. Nothing orders what several owners do with the memory: no other owner accesses
-    /// it while work of this process may.
+    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the device of
+    /// `context`. Nothing orders the work of several owners on the memory: no other owner accesses it
+    /// while work of this process may.
     #[doc(alias("cuMemImportFromShareableHandle"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
@@ -229,25 +229,25 @@ impl PhysicalMemory {
         Ok(Self::own(context, handle, size))
     }
 
-    /// Releases the memory now: `cuMemRelease`; dropping reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead. Processes that imported it keep it.
+    /// Releases the memory now: `cuMemRelease`. Dropping it does the same, but reports a failure to the
+    /// hook of [`drops::set_hook`](crate::drops::set_hook). Processes that imported the memory keep it.
     ///
     /// # Errors
-    /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
+    /// The driver's; the memory then has no bytes: see [`Error::GivenUp`].
     #[doc(alias("cuMemRelease"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let released = driver::ensure().and_then(|()| self.release());
         released.map_err(|error| Rejected::new(error, self))
     }
 
-    /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it
-    /// is kept, no bytes are left.
+    /// Releases the memory as `Drop` does, but returns the error. Mapped memory stays until it is
+    /// unmapped. Unless the memory was [kept](FailedRelease::Kept), no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
         if self.0.get().is_some() { self.0.release() } else { Ok(()) }
     }
 }
 
-/// `bytes` rounded up to a multiple of `step`.
+/// Rounds `bytes` up to a multiple of `step`.
 pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(step);
     rounded
@@ -270,8 +270,8 @@ impl Release for Allocation {
         if self.handle == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
-        // "freed when all outstanding mappings to the memory are unmapped".
+        // SAFETY: the handle is this crate's, and released once. Mapped memory stays: "freed when all
+        // outstanding mappings to the memory are unmapped".
         self.context.release("cuMemRelease", || unsafe { cu::cuMemRelease(self.handle) })
     }
 }

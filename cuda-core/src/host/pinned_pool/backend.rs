@@ -1,11 +1,12 @@
-//! The choice of what allocates pinned memory.
+//! The choice of the allocator of pinned memory.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::error::{Error, Result};
 use crate::util::setting;
 
-/// What allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
+/// The allocator of a [`PinnedBuffer`](crate::PinnedBuffer)'s memory, if the buffer has no explicit
+/// flags.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer, PinnedPool, pinned::PinnedBackend};
@@ -20,24 +21,24 @@ pub enum PinnedBackend {
     /// This crate: slabs in huge pages, registered once, cut into chunks and reused. See
     /// [`PinnedBuffer`](crate::PinnedBuffer).
     Slab,
-    /// The driver, each time: `cuMemHostAlloc` and `cuMemFreeHost`, which stops the device until it
-    /// has nothing left to do.
+    /// The driver, for each buffer: `cuMemHostAlloc`, and `cuMemFreeHost`, which stops the device until
+    /// it has no work left.
     Driver,
 }
 
 /// A [`PinnedBackend`] as a number.
 static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Not set, and the environment not read yet.
+/// The backend is not set, and the environment is not read yet.
 const UNKNOWN: u8 = u8::MAX;
 const DRIVER: u8 = PinnedBackend::Driver as u8;
 
-/// What [`PinnedPool::set_backend`](super::PinnedPool::set_backend) does.
+/// Implements [`PinnedPool::set_backend`](super::PinnedPool::set_backend).
 pub(super) fn set(backend: PinnedBackend) {
     BACKEND.store(backend as u8, Ordering::Relaxed);
 }
 
-/// [`Error::Invalid`] if the environment variable has an unknown value.
+/// Whether the driver allocates. [`Error::Invalid`] if the environment variable has an unknown value.
 #[inline]
 pub(super) fn is_driver() -> Result<bool> {
     match BACKEND.load(Ordering::Relaxed) {
@@ -54,7 +55,7 @@ fn look_up() -> Result<bool> {
         "driver" => PinnedBackend::Driver,
         _ => return Err(Error::malformed("CUDA_CORE_PINNED", &text, "slab or driver")),
     };
-    // `PinnedPool::set_backend` may have been called meanwhile; it wins.
+    // If `PinnedPool::set_backend` was called in the meantime, it wins.
     let _ = BACKEND.compare_exchange(UNKNOWN, backend as u8, Ordering::Relaxed, Ordering::Relaxed);
     Ok(BACKEND.load(Ordering::Relaxed) == DRIVER)
 }

@@ -1,4 +1,4 @@
-//! Bookkeeping of all slabs and chunks, under one lock that is never held over a driver call.
+//! Bookkeeping of all slabs and chunks, under one lock that is never held during a driver call.
 
 use cuda_sys::CUdeviceptr;
 
@@ -15,38 +15,39 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::types::PoolUsage;
 
-/// Streams whose pending chunks are looked at when a chunk is wanted.
+/// The number of streams whose pending chunks are checked when a chunk is needed.
 pub(super) const MANY: usize = 16;
 
-/// Streams whose pending chunks are looked at when another becomes pending: so that they, and the
-/// streams and contexts that their fences refer to, are released without waiting for an allocation.
+/// The number of streams whose pending chunks are checked when another chunk becomes pending. So the
+/// chunks, and the streams and contexts that their fences refer to, are released without waiting for an
+/// allocation.
 const FEW: usize = 2;
 
-/// All of them.
+/// All streams.
 pub(super) const ALL: usize = usize::MAX;
 
-/// See the module.
+/// The bookkeeping of slabs and chunks.
 pub(super) struct Cache {
-    /// By [`NumaNode::index`], as far as slabs exist.
+    /// The shelves by [`NumaNode::index`], up to the last node with slabs.
     shelves: Vec<Shelf>,
     slabs: Vec<Slab>,
     /// The number of slabs that were given up; chunks of them may still be given back.
     retired: usize,
     /// Chunks that devices may still use.
     pub(super) pending: Awaiting<PinnedChunk>,
-    /// What is used and reserved; [`Cache::usage`] adds the rest.
+    /// The used and reserved bytes; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
-    /// Fences that are no longer needed. Dropping the last reference to a timeline calls the driver,
-    /// so [`Slabs::with`](super::Slabs::with) drops them after unlocking.
+    /// Fences that are no longer needed. Dropping the last reference to a timeline calls the driver, so
+    /// [`Slabs::with`](super::Slabs::with) drops them after unlocking.
     pub(super) spent: Vec<Fences>,
 }
 
 /// Chunks and slabs near one NUMA node.
 struct Shelf {
-    /// Idle chunks by [`class::bin`]. The last one of a bin was used last, and is the most likely to be
-    /// in the processor's caches. Idle large chunks are free ranges instead.
+    /// Idle chunks by [`class::bin`]. The last chunk of a bin was used last, and is the most likely to
+    /// be in the processor's caches. Idle large chunks are free ranges instead.
     bins: Vec<Vec<PinnedChunk>>,
-    /// The slabs, and the ranges they are cut into, by their addresses. A chunk is a taken range.
+    /// The slabs, and the ranges they are cut into, by address. A chunk is a taken range.
     space: Space,
 }
 
@@ -60,7 +61,7 @@ impl Cache {
         spent: Vec::new(),
     };
 
-    /// Takes over what another cache has, of which no chunk is in use.
+    /// Takes over the contents of another cache, none of whose chunks is in use.
     pub(super) fn append(&mut self, mut other: Self) {
         for (node, shelf) in other.shelves.into_iter().enumerate() {
             let own = self.shelf(node);
@@ -75,7 +76,7 @@ impl Cache {
         self.spent.extend(other.spent);
     }
 
-    /// An idle chunk of exactly this class.
+    /// Takes an idle chunk of exactly this class.
     #[inline]
     pub(super) fn pop(&mut self, node: NumaNode, bin: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
@@ -101,8 +102,8 @@ impl Cache {
         }
     }
 
-    /// A chunk of `bytes` (already rounded to its class) from what is idle: from its bin, or cut from a
-    /// free range.
+    /// Takes an idle chunk of `bytes` (already rounded to its class): from its bin, or cut from a free
+    /// range.
     pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         self.pop(node, class::bin(bytes)).or_else(|| self.carve(node, bytes))
     }
@@ -116,8 +117,8 @@ impl Cache {
         Some(slab.chunk(&range))
     }
 
-    /// Makes pending chunks idle whose fences are known to be reached, among those that wait for the
-    /// next streams, at most `most`. No driver call.
+    /// Makes pending chunks idle whose fences are known to be reached. Checks the chunks of the next
+    /// streams, at most `most`. No driver call.
     pub(super) fn settle(&mut self, most: usize) {
         let streams = self.pending.in_turn(most);
         for (chunk, fences) in self.pending.take_reached(&streams) {
@@ -165,13 +166,13 @@ impl Cache {
         chunk
     }
 
-    /// Adds a slab again that is wholly unused.
+    /// Adds a wholly unused slab again.
     pub(super) fn readopt(&mut self, slab: Slab) {
         self.shelve(&slab);
         self.slabs.push(slab);
     }
 
-    /// Makes a slab one free range of its node's space, which is returned.
+    /// Makes a slab one free range of its node's space, and returns the space.
     fn shelve(&mut self, slab: &Slab) -> &mut Space {
         self.reserve(slab.bytes);
         let space = &mut self.shelf(slab.node.index()).space;
@@ -192,14 +193,13 @@ impl Cache {
         &mut self.shelves[node]
     }
 
-    /// Removes and returns a wholly unused slab, if there is one. To be called after
-    /// [`Cache::merge`].
+    /// Removes and returns a wholly unused slab, if there is one. Called after [`Cache::merge`].
     pub(super) fn disown(&mut self) -> Option<Slab> {
         let unused = self.shelves.iter_mut().find_map(|shelf| shelf.space.take_segment())?;
         self.remove(unused.base)
     }
 
-    /// Removes and returns the slab that has this address.
+    /// Removes and returns the slab that contains this address.
     fn remove(&mut self, address: CUdeviceptr) -> Option<Slab> {
         let at = self.slabs.iter().position(|slab| slab.has(address))?;
         let slab = self.slabs.swap_remove(at);
@@ -207,7 +207,7 @@ impl Cache {
         Some(slab)
     }
 
-    /// Gives up the slabs of chunks that devices may use for ever, since this mark is lost.
+    /// Gives up the slabs of chunks that devices may use forever, since this mark is lost.
     pub(super) fn retire_behind(&mut self, lost: &Mark) -> Vec<Slab> {
         let is_behind =
             |mark: &Mark| mark.timeline.id() == lost.timeline.id() && mark.seq >= lost.seq;
@@ -217,7 +217,7 @@ impl Cache {
         slabs
     }
 
-    /// Gives up a chunk's slab permanently: nothing of it is handed out again.
+    /// Gives up a chunk's slab permanently: no part of it is handed out again.
     fn retire(&mut self, chunk: &PinnedChunk) -> Option<Slab> {
         let slab = self.remove(chunk.address())?;
         self.retired += 1;
@@ -230,8 +230,8 @@ impl Cache {
         Some(slab)
     }
 
-    /// The usage of all slabs. What is free or pending is summed on demand, so that no allocation
-    /// pays for a counter.
+    /// Returns the usage of all slabs. Free and pending bytes are summed on demand, so that no
+    /// allocation pays for a counter.
     pub(super) fn usage(&self) -> PoolUsage {
         let idle =
             |shelf: &Shelf| shelf.bins.iter().flatten().map(|chunk| chunk.bytes).sum::<usize>();
@@ -240,7 +240,7 @@ impl Cache {
         PoolUsage { free, pending, ..self.counts }
     }
 
-    /// Bytes of the slabs for chunks that have a class.
+    /// Returns the bytes of the slabs for chunks that have a class.
     pub(super) fn reserved_for_classes(&self) -> usize {
         let small = self.slabs.iter().filter(|slab| slab.kind == SegmentKind::Small);
         small.map(|slab| slab.bytes).sum()

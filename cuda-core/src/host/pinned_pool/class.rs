@@ -1,35 +1,35 @@
-//! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than the
-//! request, or, up to 2 KiB, less than 256 bytes larger.
+//! Size classes: eight for each power of two. So a chunk is at most an eighth larger than the request,
+//! or, up to 2 KiB, less than 256 bytes larger.
 
 use crate::alloc::caching::class::SegmentKind;
 use crate::util::size_class;
 
-/// The smallest chunk, and what all of them are aligned to.
+/// The size of the smallest chunk, and the alignment of all chunks.
 pub(super) const GRANULE: usize = 256;
 
 /// The largest chunk that has a class; larger sizes are too rare and too varied for bins.
 pub(super) const LARGEST: usize = 32 << 20;
 
-/// Chunks beyond [`LARGEST`] are multiples of this.
+/// Sizes of chunks beyond [`LARGEST`] are multiples of this.
 const STEP: usize = 2 << 20;
 
 /// The number of classes; the index [`CLASSES`] itself stands for everything larger.
 pub(super) const CLASSES: usize = size_class::class_of(LARGEST, GRANULE);
 
-/// The bin of chunks for `bytes`, which are not zero: the index of their class.
+/// Returns the bin of chunks for `bytes`, which are not zero: the index of their class.
 #[inline]
 pub(super) const fn bin(bytes: usize) -> usize {
     if bytes > LARGEST { CLASSES } else { size_class::class_of(bytes - 1, GRANULE) }
 }
 
-/// The kind of slab that chunks for `bytes` are cut from: large ones have their own, since a small chunk
-/// in the middle would split them.
+/// Returns the kind of slab that chunks for `bytes` are cut from. Large chunks have separate slabs,
+/// since a small chunk in the middle would split them.
 #[inline]
 pub(super) const fn kind(bytes: usize) -> SegmentKind {
     if bytes > LARGEST { SegmentKind::Large } else { SegmentKind::Small }
 }
 
-/// Size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
+/// Returns the size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
 #[inline]
 pub(super) fn rounded(bytes: usize) -> usize {
     if bytes > LARGEST { bytes.next_multiple_of(STEP) } else { size_class::rounded(bytes, GRANULE) }
@@ -39,7 +39,7 @@ pub(super) fn rounded(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Sizes at and around every boundary.
+    /// Returns sizes at and around every boundary.
     fn sizes() -> impl Iterator<Item = usize> {
         let powers = (0..27).map(|log| 1_usize << log);
         let eighths = powers.flat_map(|power| (8..16).map(move |n| power * n / 8));

@@ -1,4 +1,4 @@
-//! Allocating slabs, and giving them back.
+//! Growth of the pinned pool by new slabs, and the release of slabs.
 
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use crate::error::{Error, Rejected, Result};
 use crate::process::driver;
 use crate::util::lock;
 
-/// Units of the largest slab for chunks that have a class.
+/// The size of the largest slab for chunks that have a class, in units.
 const MOST: usize = 64;
 
 impl Slabs {
-    /// What slabs are multiples of, and the first slab for chunks that have a class: a mapping takes no
-    /// longer to get than a mebibyte from the driver. Each later slab is as large as all before together,
-    /// so that there are never many.
+    /// Returns the unit of slab sizes, also the size of the first slab for chunks that have a class: a
+    /// mapping takes no longer to get than a mebibyte from the driver. Each later slab is as large as
+    /// all earlier ones together, so that there are never many.
     fn unit(&self) -> usize {
         match self.source {
             SlabSource::Mappings => UNIT,
@@ -27,7 +27,7 @@ impl Slabs {
         }
     }
 
-    /// A chunk of a new slab.
+    /// Allocates a new slab, and takes a chunk of it.
     pub(super) fn grow(
         &self,
         context: &Context,
@@ -54,7 +54,7 @@ impl Slabs {
         let exceeds = |more| lock(&self.cache).counts.reserved.saturating_add(more) > limit;
         if exceeds(wanted) {
             self.ask_about_all();
-            // Slabs that cannot be given back stay, which is no reason to fail.
+            // If slabs cannot be released, they stay, and the allocation continues.
             let _ = self.release_idle(limit.saturating_sub(wanted));
             if exceeds(wanted) {
                 wanted = least;
@@ -83,15 +83,15 @@ impl Slabs {
         Ok(cache.adopt(slab, bytes))
     }
 
-    /// What [`PinnedPool::trim`](super::PinnedPool::trim) does.
+    /// Implements [`PinnedPool::trim`](super::PinnedPool::trim).
     pub(crate) fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         self.ask_about_all();
         self.release_idle(keep)
     }
 
-    /// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the
-    /// bytes given back.
+    /// Releases idle slabs until at most `keep` bytes are reserved, or none is idle; returns the bytes
+    /// released.
     fn release_idle(&self, keep: usize) -> Result<usize> {
         let mut gone = 0;
         self.with(Cache::merge);

@@ -7,27 +7,27 @@ use std::thread;
 use super::node::NumaNode;
 use crate::host::HostAddress;
 
-/// Mappings are multiples of this and aligned to it: a huge page, so that none is split.
+/// The unit of mappings' sizes and alignment: a huge page, so that no huge page is split.
 pub(super) const UNIT: usize = if cfg!(miri) { 64 << 10 } else { 2 << 20 };
 
 /// The smallest page that a system may have.
 const PAGE: usize = 4096;
 
-/// Bytes for which another thread pays off: starting one takes about as long as touching 1 MiB.
+/// The bytes that justify another thread: starting one takes about as long as touching 1 MiB.
 const SHARE: usize = 8 << 20;
 
-/// Beyond this many threads the kernel's own locks limit the speed.
+/// The number of threads beyond which the kernel's own locks limit the speed.
 const MOST_THREADS: usize = 16;
 
 /// A zeroed mapping, exclusively owned.
 pub(super) struct HostMapping {
-    // INVARIANT: the first of `bytes` bytes that `os::map` returned, a multiple of `UNIT`.
+    // INVARIANT: the first of `bytes` bytes that `os::map` returned; `bytes` is a multiple of `UNIT`.
     pub(super) base: HostAddress,
     bytes: usize,
 }
 
 impl HostMapping {
-    /// A mapping of `bytes`, a multiple of [`UNIT`], near `node`, with every page populated.
+    /// Creates a mapping of `bytes`, a multiple of [`UNIT`], near `node`, with every page populated.
     /// [`None`] if the system has no such memory.
     pub(super) fn new(bytes: usize, node: NumaNode) -> Option<Self> {
         let base = os::map(bytes)?;
@@ -37,7 +37,7 @@ impl HostMapping {
         Some(mapping)
     }
 
-    /// Touches every page, so that the system populates it. `cuMemHostRegister` would too, but on
+    /// Touches every page, so that the system populates it. `cuMemHostRegister` would do so too, but on
     /// one thread.
     fn touch(&self) {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -61,8 +61,8 @@ impl HostMapping {
         for at in (start..end).step_by(PAGE) {
             // SAFETY: `at` is within the mapping.
             let page = unsafe { self.base.0.as_ptr().add(at) };
-            // SAFETY: no other code accesses the byte: each thread has a range of its own, and the
-            // mapping has not been handed out yet.
+            // SAFETY: no other code accesses the byte: each thread has its own range, and the mapping
+            // has not been handed out yet.
             unsafe { page.write_volatile(0) };
         }
     }
@@ -80,44 +80,45 @@ mod os {
 
     use super::{HostAddress, NumaNode, UNIT};
 
-    /// `bytes` zeroes, aligned to [`UNIT`].
+    /// Maps `bytes` zeroed bytes, aligned to [`UNIT`].
     pub(super) fn map(bytes: usize) -> Option<HostAddress> {
-        // One unit more than needed, so that it contains an aligned part of the size.
+        // One unit more than needed, so that it contains an aligned part of size `bytes`.
         let whole = bytes.checked_add(UNIT)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the system's choice replaces no existing one.
+        // SAFETY: a new mapping at an address that the system chooses replaces no existing one.
         let start = unsafe { libc::mmap(ptr::null_mut(), whole, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
         let start = NonNull::new(start.cast::<u8>())?;
         let before = start.addr().get().next_multiple_of(UNIT) - start.addr().get();
-        // SAFETY: `before` is less than a unit, which the mapping has beyond `bytes`.
+        // SAFETY: `before` is less than a unit, and the mapping is one unit larger than `bytes`.
         let base = unsafe { start.add(before) };
-        // SAFETY: the mapping has `bytes` and a unit; before `base` there is less than a unit, so
-        // this is within it, or its end.
+        // SAFETY: the mapping has `bytes` and a unit; there is less than a unit before `base`, so this
+        // is within the mapping, or its end.
         let after = unsafe { base.add(bytes) };
         unmap(HostAddress(start), before);
         unmap(HostAddress(after), UNIT - before);
         Some(HostAddress(base))
     }
 
-    /// Only advice: if the system rejects it, the memory is slower but still correct.
+    /// Advises the system about the mapping. If it rejects the advice, the memory is slower but still
+    /// correct.
     pub(super) fn advise(base: HostAddress, bytes: usize, node: NumaNode) {
-        // A `fork` child does not inherit the mapping: otherwise the parent's next write would give
-        // the parent copies of the pages, and leave those that the device has pinned to the child.
+        // A `fork` child does not inherit the mapping. Otherwise the parent's next write would give the
+        // parent copies of the pages, and leave the pages that the device has pinned to the child.
         for advice in [libc::MADV_DONTFORK, libc::MADV_HUGEPAGE] {
-            // SAFETY: a mapping of this crate's, whose bytes neither advice changes.
+            // SAFETY: this crate owns the mapping, and neither advice changes its bytes.
             unsafe { libc::madvise(base.0.as_ptr().cast(), bytes, advice) };
         }
         let one: libc::c_ulong = 1;
         let Some(mask) = node.number().and_then(|number| one.checked_shl(number)) else { return };
-        // The kernel reads one bit less than the number it is passed.
+        // The kernel reads one bit less than the number that it is passed.
         let bits = libc::c_ulong::BITS + 1;
-        // SAFETY: a mapping of this crate's, whose bytes the call does not change; the mask has as
-        // many bits as the kernel reads. "Preferred": if that node has no memory left, the kernel
-        // takes another's.
+        // SAFETY: this crate owns the mapping, and the call does not change its bytes; the mask has as
+        // many bits as the kernel reads. "Preferred": if that node has no memory left, the kernel uses
+        // another node's.
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -136,14 +137,13 @@ mod os {
         if bytes == 0 {
             return;
         }
-        // SAFETY: whole pages of a mapping of this crate's, which neither the host nor a device
-        // uses. The call can fail if the process has too many mappings; then the memory stays,
-        // unused.
+        // SAFETY: whole pages of a mapping that this crate owns, which neither the host nor a device
+        // uses. The call can fail if the process has too many mappings; the memory then stays, unused.
         unsafe { libc::munmap(base.0.as_ptr().cast(), bytes) };
     }
 }
 
-/// Miri knows no advice, and checks memory from the allocator more strictly.
+/// Miri has no `madvise`, and checks memory from the allocator more strictly.
 #[cfg(miri)]
 mod os {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -151,7 +151,7 @@ mod os {
 
     use super::{HostAddress, NumaNode, UNIT};
 
-    /// Miri allocates whatever is requested, and is killed if that is too much.
+    /// The largest mapping: Miri allocates whatever is requested, and is killed if that is too much.
     const MOST: usize = 1 << 30;
 
     pub(super) fn map(bytes: usize) -> Option<HostAddress> {
@@ -208,27 +208,27 @@ mod tests {
             for at in [0, mapping.bytes / 2, mapping.bytes - 1] {
                 // SAFETY: within the mapping.
                 let byte = unsafe { base.add(at) };
-                // SAFETY: the mapping is initialised, and only this test has it.
+                // SAFETY: the mapping is initialised, and only this test uses it.
                 assert_eq!(unsafe { byte.replace(value) }, 0);
             }
         }
         for (value, mapping) in (1..).zip(&mappings) {
-            // SAFETY: the first byte of the mapping, which is initialised; only this test has it.
+            // SAFETY: the first byte of the mapping, which is initialised; only this test uses it.
             assert_eq!(unsafe { mapping.base.0.read() }, value);
         }
     }
 
-    /// The memory policy that the system reports for the pages: node 0 preferred, or none.
+    /// Checks the memory policy that the system reports for the pages: node 0 preferred, or none.
     #[test]
     #[cfg(not(miri))]
     fn mappings_are_near_their_node() {
-        /// `MPOL_F_ADDR`: of an address, not of the thread.
+        /// `MPOL_F_ADDR`: the policy of an address, not of the thread.
         const OF_ADDRESS: libc::c_ulong = 1 << 1;
         let preferred = |node| {
             let mapping = HostMapping::new(UNIT, node).expect("memory");
             let (mut mode, mut mask): (libc::c_int, libc::c_ulong) = (-1, 0);
-            // SAFETY: the call writes an int and a mask of as many bits as it is passed, to two
-            // locals that outlive it; the address is within the mapping.
+            // SAFETY: the call writes an int and a mask of as many bits as it is passed, to two locals
+            // that outlive it; the address is within the mapping.
             let asked = unsafe {
                 libc::syscall(
                     libc::SYS_get_mempolicy,
@@ -242,7 +242,7 @@ mod tests {
             (asked == 0).then_some((mode, mask))
         };
         let Some(preference) = preferred(NumaNode::ZERO) else {
-            // Systems without NUMA nodes do not report it, nor do containers.
+            // Systems without NUMA nodes do not report the policy, nor do containers.
             let why = std::io::Error::last_os_error().raw_os_error();
             assert!(matches!(why, Some(libc::ENOSYS | libc::EPERM)), "{why:?}");
             return;

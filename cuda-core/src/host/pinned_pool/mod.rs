@@ -1,13 +1,13 @@
-//! Slabs: this crate's own pinned memory, cut into chunks that are reused.
+//! The pinned pool: slabs of pinned memory, cut into chunks that are reused.
 //!
-//! The driver takes a third of a millisecond to pin each mebibyte, and stops the device when it
-//! frees one. So this crate maps memory from the system in large pieces, registers each whole, and
-//! gives it back only on request. A chunk that is given back waits, if need be, until the copies
-//! that use it are done: the ledger of its buffer knows which. No event is recorded for it before
-//! the memory is wanted.
+//! The driver takes a third of a millisecond to pin each mebibyte, and stops the device when it frees
+//! pinned memory. So this crate maps memory from the system in large pieces, registers each as a whole,
+//! and releases it only on request. A chunk that is given back waits, if necessary, until the copies
+//! that use it are done; the ledger of its buffer knows these copies. No event is recorded for it
+//! before the memory is needed.
 //!
-//! The memory is portable and belongs to the process: slabs are registered in primary contexts,
-//! which outlive them.
+//! The memory is portable and belongs to the process: slabs are registered in primary contexts, which
+//! outlive them.
 
 mod backend;
 mod cache;
@@ -43,12 +43,12 @@ use crate::util::lock;
 /// Pinned memory that its holder owns exclusively from [`Slabs::take`] to [`Slabs::give`].
 #[derive(Clone, Copy)]
 pub(crate) struct PinnedChunk {
-    // INVARIANT: the first of `bytes` initialised bytes that are pinned, portable, and this chunk's
-    // alone. Aligned to 256 bytes.
+    // INVARIANT: the first of `bytes` initialised bytes that are pinned and portable, and that only
+    // this chunk has. Aligned to 256 bytes.
     pub(crate) base: HostAddress,
     /// At least the requested size.
     pub(crate) bytes: usize,
-    /// It is part of a slab rather than an allocation of the driver's, which the driver frees.
+    /// Whether the chunk is part of a slab; otherwise the driver allocated it, and frees it.
     is_cached: bool,
     node: NumaNode,
 }
@@ -58,23 +58,24 @@ impl PinnedChunk {
         self.base.0.addr().get() as CUdeviceptr
     }
 
-    /// Whether it is part of a slab rather than an allocation of the driver's.
+    /// Whether the chunk is part of a slab; otherwise the driver allocated it.
     pub(crate) fn is_cached(&self) -> bool {
         self.is_cached
     }
 }
 
-/// Streams that are queried about pending chunks before idle memory is merged and cut anew.
+/// The number of streams that are queried about pending chunks before idle memory is merged and cut
+/// anew.
 const ASKED: usize = 8;
 
-/// Slabs, and the chunks that they are cut into: those of the process, or of a [`PinnedPool`].
+/// Slabs and the chunks cut from them: those of the process, or of a [`PinnedPool`].
 pub(crate) struct Slabs {
     cache: Mutex<Cache>,
-    /// Bytes of slabs beyond which idle ones are given back before another is allocated.
+    /// Bytes of slabs beyond which idle slabs are released before another is allocated.
     limit: AtomicUsize,
     /// The right to allocate a slab larger than the request, which one thread has at a time. Other
     /// threads do not wait for it: the driver may be waiting for a device, and the device for what
-    /// another thread does next. Threads that lose the race allocate a slab of exactly the size they
+    /// another thread does next. Threads that do not get it allocate a slab of exactly the size they
     /// need; so does a drop hook that runs while its own thread has the right.
     turn: Mutex<()>,
     source: SlabSource,
@@ -83,13 +84,13 @@ pub(crate) struct Slabs {
 /// The slabs of the process.
 pub(crate) static SHARED: Slabs = Slabs::new(SlabSource::Mappings);
 
-/// The slabs that signals are in, 64 in the first: devices must reach them by the host's addresses.
+/// The slabs for signals, 64 in the first slab: devices must reach signals by the host's addresses.
 pub(crate) static SIGNALS: Slabs = Slabs::new(SlabSource::Driver);
 
 /// The slabs of every other [`PinnedPool`].
 static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
 
-/// A chunk of at least `bytes`, which are not zero, near the context's device; usable in every
+/// Takes a chunk of at least `bytes`, which are not zero, near the context's device; usable in every
 /// context. Its contents are unspecified.
 ///
 /// No driver call if a chunk of this size is idle.
@@ -99,8 +100,7 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     if backend::is_driver()? { allocate(context, bytes) } else { SHARED.take(context, bytes) }
 }
 
-/// Drops fences that are known to have been reached, and so the streams they refer to. No driver
-/// call.
+/// Drops fences that are known to have been reached, and so the streams they refer to. No driver call.
 fn prune() {
     let settle = |slabs: &Slabs| slabs.with(|cache| cache.settle(ALL));
     settle(&SHARED);
@@ -109,7 +109,7 @@ fn prune() {
     others.iter().for_each(|slabs| settle(slabs));
 }
 
-/// An allocation of the driver's.
+/// Lets the driver allocate a chunk.
 #[cold]
 fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     Ok(PinnedChunk {
@@ -130,10 +130,10 @@ impl Slabs {
         }
     }
 
-    /// Others than those of the process.
+    /// Creates slabs other than those of the process.
     fn others() -> Arc<Self> {
         let slabs = Arc::new(Self::new(SlabSource::Mappings));
-        // In a fork's child, the lock may be held by a thread that does not exist there.
+        // In a forked child, a thread that exists only in the parent may hold the lock.
         if driver::is_gone() {
             return slabs;
         }
@@ -143,7 +143,7 @@ impl Slabs {
         slabs
     }
 
-    /// Runs `f` with the cache locked, then drops what it needs no more.
+    /// Runs `f` with the cache locked, then drops what the cache no longer needs.
     fn with<R>(&self, f: impl FnOnce(&mut Cache) -> R) -> R {
         let mut cache = lock(&self.cache);
         let result = f(&mut cache);
@@ -153,7 +153,7 @@ impl Slabs {
         result
     }
 
-    /// A chunk of a slab.
+    /// Takes a chunk of a slab.
     #[inline]
     pub(crate) fn take(&self, context: &Context, bytes: usize) -> Result<PinnedChunk> {
         let node = match self.source {
@@ -166,14 +166,16 @@ impl Slabs {
         self.take_slowly(context, node, bytes)
     }
 
-    /// Takes back a chunk, which may be reused once the fences are reached. No driver call if it is
-    /// part of a slab. A chunk of the driver's is waited for and freed; on
-    /// [`Kept`](FailedRelease::Kept), the caller still owns it, otherwise it must not be used any more.
+    /// Takes back a chunk, which may be reused once the fences are reached. No driver call if the chunk
+    /// is part of a slab. If the driver allocated it, this waits for the fences and frees it; on
+    /// [`Kept`](FailedRelease::Kept), the caller still owns the chunk, otherwise it must not be used
+    /// any more.
     #[inline]
     pub(crate) fn give(&self, chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
         if !chunk.is_cached {
             fences.wait_host()?;
-            // SAFETY: memory of `alloc_raw`, which its owner gives back once; its last work is over.
+            // SAFETY: memory of `alloc_raw`, which its owner gives back once; its last work has
+            // completed.
             return unsafe { pinned::free_raw(chunk.base) };
         }
         if fences.is_empty() {
@@ -189,7 +191,7 @@ impl Slabs {
         self.with(|cache| cache.put_pending(chunk, fences));
     }
 
-    /// A chunk when no idle one has exactly this size.
+    /// Takes a chunk when no idle chunk has exactly this size.
     #[cold]
     fn take_slowly(&self, context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
         let bytes = class::rounded(asked);
@@ -212,12 +214,12 @@ impl Slabs {
         if let Some(chunk) = merged {
             return Ok(chunk);
         }
-        // Before memory is pinned, which takes longer than any number of questions.
+        // Before pinning memory, which takes longer than any number of queries.
         self.ask(|cache| cache.pending.next_asked(ALL));
         self.find(node, bytes).map_or_else(|| self.grow(context, node, asked), Ok)
     }
 
-    /// A chunk from what is idle.
+    /// Takes a chunk from idle memory.
     fn find(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         lock(&self.cache).find(node, bytes)
     }
@@ -231,12 +233,12 @@ impl Slabs {
         self.ask(marks);
     }
 
-    /// Queries marks that pending chunks wait for, and makes those chunks idle that devices are done
-    /// with. Gives up the slabs of those that devices may still use, since their stream is lost; other
+    /// Queries marks that pending chunks wait for, and makes chunks idle that devices have finished
+    /// with. If a stream is lost, devices may still use its chunks: their slabs are given up. Other
     /// chunks of these slabs stay valid while they are in use.
     fn ask(&self, which: impl FnOnce(&mut Cache) -> Vec<Mark>) {
         let marks = which(&mut lock(&self.cache));
-        // Another error is one of other work, and not this caller's to report.
+        // Any other error comes from other work, and this caller does not report it.
         let is_lost =
             |mark: &&Mark| matches!(mark.timeline.query(mark.seq), Err(Error::LostStream));
         let lost: Vec<_> = marks.iter().filter(is_lost).collect();
@@ -248,7 +250,7 @@ impl Slabs {
     }
 }
 
-/// Leaves the memory to the slabs of the process, which know when work has done with it.
+/// Leaves the memory to the slabs of the process, which track when work has finished with it.
 impl Drop for Slabs {
     fn drop(&mut self) {
         let cache = self.cache.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -10,32 +10,32 @@ use crate::device::Device;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NumaNode(u8);
 
-/// The number of nodes that are distinguished; nodes beyond share the bookkeeping of
+/// The number of nodes that are distinguished; nodes with higher numbers share the bookkeeping of
 /// [`NumaNode::ANY`].
 const MOST: u8 = 64;
 
-/// Devices whose node is remembered.
+/// The number of devices whose node is remembered.
 const DEVICES: usize = 64;
 
-/// By ordinal.
+/// The nodes by device ordinal.
 static KNOWN: [OnceLock<NumaNode>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
 impl NumaNode {
-    /// The system does not report a node.
+    /// No particular node: the system does not report one.
     pub(super) const ANY: Self = Self(0);
 
-    /// The node that every system has.
+    /// Node 0, which every system has.
     #[cfg(test)]
     pub(super) const ZERO: Self = Self(1);
 
-    /// The node that the device is attached to.
+    /// Returns the node that the device is attached to.
     #[inline]
     pub(super) fn of(device: Device) -> Self {
         let known = KNOWN.get(device.ordinal() as usize);
         known.map_or(Self::ANY, |known| *known.get_or_init(|| Self::look_up(device)))
     }
 
-    /// Reads it from Linux's `sysfs`, by the device's PCI address.
+    /// Reads the node from Linux's `sysfs`, by the device's PCI address.
     #[cold]
     fn look_up(device: Device) -> Self {
         if !cfg!(all(target_os = "linux", not(miri))) {
@@ -45,19 +45,19 @@ impl NumaNode {
         id.map_or(Self::ANY, |id| Self::at(Path::new("/sys/bus/pci/devices"), &id))
     }
 
-    /// The node of the device with this PCI address; `devices` is the folder that has an entry for
-    /// each.
+    /// Returns the node of the device with this PCI address; the folder `devices` has an entry for each
+    /// device.
     fn at(devices: &Path, pci_bus_id: &str) -> Self {
         let file = devices.join(pci_bus_id.to_lowercase()).join("numa_node");
         let number = fs::read_to_string(file)
             .ok()
-            // -1 if there is only one node, or the system does not know.
+            // -1 if there is only one node, or the system does not know the node.
             .and_then(|text| text.trim().parse::<u8>().ok())
             .filter(|number| *number < MOST);
         number.map_or(Self::ANY, |number| Self(number + 1))
     }
 
-    /// The node's number, if it is one in particular.
+    /// Returns the node's number, if it is a particular node.
     #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
     pub(super) fn number(self) -> Option<u32> {
         self.0.checked_sub(1).map(u32::from)

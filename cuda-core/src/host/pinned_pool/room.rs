@@ -1,14 +1,14 @@
-//! How much memory the system has left.
+//! The amount of memory that the system has left.
 //!
-//! A mapping costs nothing until its pages are touched, and the system kills a process that touches
-//! more than there is, without an error. The driver does return one; so a request that seems too
+//! A mapping costs nothing until its pages are touched. If a process touches more memory than there is,
+//! the system kills it without an error. The driver does return an error, so a request that seems too
 //! large is left to the driver.
 
 /// Whether the system reports enough memory to touch `bytes`.
 pub(super) fn has(bytes: usize) -> bool {
     // Below this size, reading the figures costs more than it is worth.
     const SMALL: usize = 64 << 20;
-    // Leaves a sixteenth to other processes.
+    // A sixteenth is left to other processes.
     let enough = |available: u64| bytes as u64 <= available - available / 16;
     bytes <= SMALL || os::available().is_none_or(enough)
 }
@@ -18,7 +18,8 @@ mod os {
     use std::fs;
     use std::path::Path;
 
-    /// What is available to the machine or to the control groups of the process, whichever is less.
+    /// Returns the memory available to the machine or to the control groups of the process, whichever
+    /// is less.
     pub(super) fn available() -> Option<u64> {
         let machine = fs::read_to_string("/proc/meminfo")
             .ok()
@@ -27,7 +28,7 @@ mod os {
         [machine, groups()].into_iter().flatten().min()
     }
 
-    /// What the tightest of the process's control groups (version 2) leaves.
+    /// Returns the memory that the tightest of the process's control groups (version 2) leaves.
     fn groups() -> Option<u64> {
         let text = fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -39,7 +40,7 @@ mod os {
 
     fn group(at: &Path) -> Option<u64> {
         let read = |file| fs::read_to_string(at.join(file)).ok();
-        // "max" where there is no limit.
+        // The file contains "max" if there is no limit.
         let limit: u64 = read("memory.max")?.trim().parse().ok()?;
         let used: u64 = read("memory.current")?.trim().parse().ok()?;
         // Cached files count as used, but can be evicted.
@@ -52,7 +53,7 @@ mod os {
         Some(limit.saturating_sub(used.saturating_sub(files)))
     }
 
-    /// The number in the line that begins with `name`.
+    /// Returns the number in the line that begins with `name`.
     pub(super) fn number_behind(text: &str, name: &str) -> Option<u64> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
         rest.split_whitespace().next()?.parse().ok()

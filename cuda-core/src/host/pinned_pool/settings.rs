@@ -1,4 +1,4 @@
-//! What users see of the slabs: their usage, limit and backend.
+//! The public interface of the slabs: their usage, limit and backend.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,14 @@ use crate::util::{compare_by, debug_by, lock};
 /// Pinned memory that is kept for [`PinnedBuffer`]s: the [shared](Self::shared) pool, from which
 /// [`PinnedBuffer::new`] and staged copies allocate, or one of the program's own.
 ///
-/// A handle: clones are the same pool. A pool of the program's own lives as long as its handles and its
-/// buffers; what it kept goes to the shared pool then. If the system has no memory left, a pool gives
-/// back its own idle slabs; for those of other pools call their [`trim`](Self::trim).
+/// This is a handle: clones refer to the same pool. A pool of the program's own lives as long as its
+/// handles and its buffers; the memory that it kept then goes to the shared pool. If the system has no
+/// memory left, a pool releases its own idle slabs; to release those of other pools, call their
+/// [`trim`](Self::trim).
 ///
-/// Memory that the driver allocates is not part of a pool: buffers with
-/// [flags](crate::pinned::PinnedFlags) of their own, and with [`PinnedBackend::Driver`] all buffers
-/// of the shared pool.
+/// Memory that the driver allocates is not part of a pool: buffers with explicit
+/// [flags](crate::pinned::PinnedFlags), and with [`PinnedBackend::Driver`] all buffers of the shared
+/// pool.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -41,19 +42,19 @@ use crate::util::{compare_by, debug_by, lock};
 pub struct PinnedPool(Option<Arc<Slabs>>);
 
 impl PinnedPool {
-    /// The pool of the process.
+    /// Returns the pool of the process.
     pub const fn shared() -> Self {
         Self(None)
     }
 
-    /// A pool of the program's own, without memory. No driver call.
+    /// Creates a pool of the program's own, without memory. No driver call.
     #[expect(clippy::new_without_default, reason = "the default would be the shared one")]
     pub fn new() -> Self {
         Self(Some(Slabs::others()))
     }
 
-    /// `len` elements of unspecified value, as by [`PinnedBuffer::new`]; from this pool, whatever the
-    /// [backend](Self::set_backend), unless it is the shared one.
+    /// Allocates `len` elements of unspecified value, as [`PinnedBuffer::new`] does, from this pool.
+    /// The [backend](Self::set_backend) matters only for the shared pool.
     ///
     /// # Errors
     /// Those of [`PinnedBuffer::new`].
@@ -80,10 +81,10 @@ impl PinnedPool {
         self.0.as_deref().unwrap_or(&SHARED)
     }
 
-    /// How much pinned memory is used and kept. No driver call.
+    /// Returns how much pinned memory is used and kept. No driver call.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
+    /// [`Error::Forked`](crate::Error::Forked) in a forked child, and
     /// [`Error::Exiting`](crate::Error::Exiting).
     ///
     /// ```
@@ -106,23 +107,23 @@ impl PinnedPool {
         Ok(())
     }
 
-    /// Gives memory back that is kept for later buffers, until at most `keep` bytes are reserved,
-    /// and returns the bytes given back: `cuMemHostUnregister`, whose duration grows with the size
-    /// and which may wait for work of devices.
+    /// Releases memory that is kept for later buffers, until at most `keep` bytes are reserved, and
+    /// returns the number of bytes released. Calls `cuMemHostUnregister`, whose duration grows with the
+    /// size and which may wait for work of devices.
     ///
-    /// Does not itself wait for copies: a slab stays if a device still uses a byte of it, or a
-    /// buffer lives in it. Once the streams concerned have been synchronised, only the memory of
-    /// live buffers is in use.
+    /// Does not itself wait for copies: a slab stays if a device still uses a byte of it, or a buffer
+    /// lives in it. Once the streams concerned have been synchronised, only the memory of live buffers
+    /// is in use.
     ///
     /// Memory that was dropped before its copies were done is checked here, when memory of its size is
     /// allocated or dropped, and by [`Context::synchronize`](crate::Context::synchronize) and
-    /// [`Context::close`](crate::Context::close) of contexts that are not primary. Until then the contexts
-    /// of the streams that used it stay alive.
+    /// [`Context::close`](crate::Context::close) of contexts that are not primary. Until it is checked,
+    /// the contexts of the streams that used it stay alive.
     ///
     /// # Errors
-    /// The driver's. The memory may be gone despite the error: that slab is not used again, and is
-    /// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The
-    /// bytes given back before the error are not counted.
+    /// The driver's. The memory may have been released despite the error: the slab is not used again,
+    /// and is reported to the hook of [`drops::set_hook`](crate::drops::set_hook). Everything else is
+    /// kept. The bytes released before the error are not counted.
     ///
     /// ```no_run
     /// cuda_core::PinnedPool::shared().trim(0)?;
@@ -133,17 +134,17 @@ impl PinnedPool {
         self.slabs().trim(keep)
     }
 
-    /// The most that is reserved before idle memory is given back; [`None`], the default, without a
-    /// limit.
+    /// Returns the number of bytes that may be reserved before idle memory is released; [`None`], the
+    /// default, means no limit.
     pub fn limit(&self) -> Option<usize> {
         Some(self.slabs().limit.load(Ordering::Relaxed)).filter(|limit| *limit < usize::MAX)
     }
 
-    /// Sets how much pinned memory may be reserved before idle memory is given back.
+    /// Sets how much pinned memory may be reserved before idle memory is released.
     ///
-    /// The limit is checked when a new slab is needed: idle memory is then given back first, as by
-    /// [`PinnedPool::trim`], until what is reserved and what is needed are within the limit. Memory
-    /// in use is not limited.
+    /// The limit is checked when a new slab is needed: idle memory is then released first, as by
+    /// [`PinnedPool::trim`], until the reserved and the needed memory together are within the limit.
+    /// Memory in use is not limited.
     ///
     /// ```
     /// cuda_core::PinnedPool::shared().set_limit(4 << 30);
@@ -153,16 +154,17 @@ impl PinnedPool {
         self.slabs().limit.store(bytes.into().unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// What allocates pinned memory of the shared pool now.
+    /// Returns the present allocator of pinned memory of the shared pool.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the environment variable `CUDA_CORE_PINNED`
-    /// decides and has an unknown value.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the environment variable `CUDA_CORE_PINNED` decides
+    /// and has an unknown value.
     pub fn backend() -> Result<PinnedBackend> {
         Ok(if backend::is_driver()? { PinnedBackend::Driver } else { PinnedBackend::Slab })
     }
 
-    /// Sets what allocates pinned memory of the shared pool from now on. A buffer is freed by what allocated it.
+    /// Sets what allocates pinned memory of the shared pool from now on. A buffer is freed by its own
+    /// allocator.
     ///
     /// Without this call the environment variable `CUDA_CORE_PINNED` decides: `driver`, or `slab`,
     /// which is also the default; white space around the value is ignored. With any other value,

@@ -1,4 +1,4 @@
-//! Allocating and freeing a slab.
+//! Allocation and release of a slab.
 
 use std::mem;
 
@@ -16,20 +16,20 @@ use crate::memory::is_pinned;
 use crate::process::{FailedRelease, drop_hook};
 use crate::types::Resource;
 
-/// Where the memory of slabs comes from.
+/// The source of the memory of slabs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlabSource {
     /// Mappings near their device, each registered as a whole.
     Mappings,
-    /// Small allocations of the driver's, which devices reach by the host's addresses. They are given back on
-    /// demand alone: `cuMemFreeHost` waits for all work, some of which may wait for a signal.
+    /// Small allocations of the driver, which devices reach by the host's addresses. They are released
+    /// only on request: `cuMemFreeHost` waits for all work, some of which may wait for a signal.
     Driver,
 }
 
 /// One contiguous range of pinned memory.
 pub(super) struct Slab {
-    // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context`, portable,
-    // and accessed only by holders of chunks.
+    // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context` and portable;
+    // only holders of chunks access them.
     base: HostAddress,
     pub(super) bytes: usize,
     pub(super) kind: SegmentKind,
@@ -40,8 +40,8 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// Memory that every context can use, near `node`; the driver's if no mapping can be had. `context` is
-    /// a primary one, which outlives the slab.
+    /// Acquires memory near `node` that every context can use; the driver allocates it if no mapping is
+    /// available. `context` is a primary one, which outlives the slab.
     pub(super) fn acquire(
         context: &Context,
         node: NumaNode,
@@ -61,8 +61,7 @@ impl Slab {
     }
 
     /// Unregisters or frees an unused slab (`cuMemHostUnregister` or `cuMemFreeHost`); returns the
-    /// bytes released. If the driver certainly still has the memory, the slab comes back with the
-    /// error.
+    /// bytes released. If the driver certainly still has the memory, the error returns the slab.
     pub(super) fn release(self) -> Result<usize, Rejected<Option<Self>>> {
         let released = match &self.mapping {
             // SAFETY: registered in this context by `map`, unused, and released once.
@@ -81,23 +80,24 @@ impl Slab {
     }
 
     /// Leaves the memory allocated permanently, and reports why: a device may still use it, or the
-    /// driver may have released it already. A mapping stays mapped, so that no other is placed at
-    /// an address that the driver may still consider pinned.
+    /// driver may have released it already. A mapping stays mapped, so that no other is placed at an
+    /// address that the driver may still consider pinned.
     pub(super) fn leak(self, why: Error) {
         let (address, bytes) = (self.address(), self.bytes);
         mem::forget(self);
         drop_hook::report(Resource::PinnedMemory, address, bytes, Some(why));
     }
 
-    /// The chunk of a range of this slab's.
+    /// Returns the chunk of a range of this slab.
     pub(super) fn chunk(&self, range: &TakenRange) -> PinnedChunk {
         let offset = (range.address - self.address()) as usize;
-        // SAFETY: the range is one of this slab's, so it begins within it.
+        // SAFETY: the range is in this slab, so it begins within it.
         let base = HostAddress(unsafe { self.base.0.add(offset) });
         PinnedChunk { base, bytes: range.bytes, is_cached: true, node: self.node }
     }
 
-    /// Identifies the slab: it stays mapped if it is given up, so no other gets the same.
+    /// Returns the address, which identifies the slab: a slab that is given up stays mapped, so no
+    /// other gets the same address.
     pub(super) fn address(&self) -> CUdeviceptr {
         self.base.0.addr().get() as CUdeviceptr
     }
@@ -107,28 +107,28 @@ impl Slab {
         (self.address()..self.address() + self.bytes as CUdeviceptr).contains(&address)
     }
 
-    /// The slab as a segment that chunks are cut from.
+    /// Returns the slab as a segment that chunks are cut from.
     pub(super) fn segment(&self) -> Segment {
         let (base, bytes, kind) = (self.address(), self.bytes, self.kind);
         Segment { base, bytes, kind, home: None, fate: Fate::Kept }
     }
 }
 
-/// A registered mapping; [`None`] if the system or the driver refuses one.
+/// Maps and registers memory; [`None`] if the system or the driver refuses.
 fn map(context: &Context, node: NumaNode, bytes: usize) -> Option<HostMapping> {
     if !room::has(bytes) {
         return None;
     }
     let mapping = HostMapping::new(bytes, node)?;
-    // Mapped as well, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices
-    // share the host's addresses.
+    // `MAPPED` too, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices share
+    // the host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     match pinning::pin(context, mapping.base, bytes, flags) {
         Ok(()) => Some(mapping),
         Err(_) => {
             if !matches!(is_pinned(mapping.base.0.as_ptr()), Ok(false)) {
-                // The driver still reports the address as pinned, or cannot say: no other mapping may be
-                // placed there.
+                // The driver still reports the address as pinned, or cannot answer: no other mapping
+                // may be placed there.
                 mem::forget(mapping);
             }
             None

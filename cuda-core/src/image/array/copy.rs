@@ -8,8 +8,8 @@ use crate::stream::{Stream, StreamKind};
 
 /// # Copies of arrays
 impl<K: StreamKind> Stream<K> {
-    /// Copies texels of device memory, pinned memory or another array to an array, or a part of
-    /// one, asynchronously: `cuMemcpy3DAsync_v2`.
+    /// Copies texels of device memory, pinned memory or another array to all or a part of an array,
+    /// asynchronously: `cuMemcpy3DAsync_v2`.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
@@ -46,12 +46,12 @@ impl<K: StreamKind> Stream<K> {
         }
         let stream = core.bind_work(OP)?;
         let copy = from.to::<T>(view.side(), view.extent());
-        // SAFETY: both sides have all of the extent, and the touches are of both.
+        // SAFETY: both sides have the whole extent, and the touches cover both.
         unsafe { enqueue_3d(&stream, &copy, &mut [read, destination.write()]) }.1
     }
 
-    /// Copies texels of an array, or a part of one, to device memory, pinned memory or another
-    /// array, asynchronously: `cuMemcpy3DAsync_v2`.
+    /// Copies texels of all or a part of an array to device memory, pinned memory or another array,
+    /// asynchronously: `cuMemcpy3DAsync_v2`.
     ///
     /// # Errors
     /// As [`Stream::copy_to_array`].
@@ -82,7 +82,7 @@ impl<K: StreamKind> Stream<K> {
         }
         let stream = core.bind_work(OP)?;
         let copy = source.side().to::<T>(to, source.extent());
-        // SAFETY: both sides have all of the extent, and the touches are of both.
+        // SAFETY: both sides have the whole extent, and the touches cover both.
         unsafe { enqueue_3d(&stream, &copy, &mut [source.read(), write]) }.1
     }
 }

@@ -1,4 +1,4 @@
-//! Mipmapped arrays: the same image in several sizes.
+//! Mipmapped arrays: an image in several sizes.
 
 use std::ptr;
 
@@ -15,7 +15,7 @@ use crate::types::Extent;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
-/// Each level is copied like an array of its own; a texture samples all of them. Otherwise like
+/// Each level is copied like a separate array; a texture samples all of them. Otherwise like
 /// [`CudaArray`](crate::image::CudaArray).
 ///
 /// ```no_run
@@ -36,12 +36,12 @@ pub type MipmappedArray<T> = TexelArray<T, MipLevels>;
 pub struct MipLevels(Vec<Level>);
 
 impl<T: Texel> MipmappedArray<T> {
-    /// An array of unspecified texels with that many levels, at least one:
+    /// Creates an array of unspecified texels with `levels` levels, at least one:
     /// `cuMipmappedArrayCreate`, and `cuMipmappedArrayGetLevel` for each.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a dimension of zero, no level, or more than the shape has;
-    /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
+    /// [`Error::Invalid`] for a dimension of zero, for no levels, or for more levels than the shape
+    /// has; [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
     #[doc(alias("cuMipmappedArrayCreate", "cuMipmappedArrayGetLevel"))]
     #[doc(alias("cudaMallocMipmappedArray", "cudaGetMipmappedArrayLevel"))]
     pub fn new(
@@ -64,16 +64,16 @@ impl<T: Texel> MipmappedArray<T> {
         }
         let descriptor = shape.descriptor::<T>(flags);
         let raw = context.allocate(op, bytes, ptr::null_mut(), |raw| {
-            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
-            // than it; a live context is current.
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer than
+            // the call; a live context is current.
             unsafe { cu::cuMipmappedArrayCreate(raw, &descriptor, levels) }
         })?;
         let address = RawArray::Mipmapped(Handle(raw));
         let mut array = Self::own(context, address, bytes, shape, MipLevels(Vec::new()));
         let _entered = context.enter_briefly()?;
         for (level, (extent, start)) in (0..).zip(places) {
-            // SAFETY: the call writes one handle, to an exclusive borrow; `array` keeps the array,
-            // which has the level.
+            // SAFETY: the call writes one handle, to an exclusive borrow; `array` keeps the mipmapped
+            // array, which has the level.
             let single = asked("cuMipmappedArrayGetLevel", ptr::null_mut(), |single| unsafe {
                 cu::cuMipmappedArrayGetLevel(single, raw, level)
             })?;
@@ -82,17 +82,17 @@ impl<T: Texel> MipmappedArray<T> {
         Ok(array)
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     pub fn levels(&self) -> u32 {
         self.known().len() as u32
     }
 
-    /// The levels; none of an array that was given up.
+    /// Returns the levels; none if the array was given up.
     fn known(&self) -> &[Level] {
         self.storage.ensure().map_or(&[], |()| &self.levels.0)
     }
 
-    /// The driver's handle, valid while `self` lives; null for an array that was
+    /// Returns the driver's handle, valid while `self` lives; null for an array that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmipmappedArray {
         match self.storage.block().address {
@@ -101,7 +101,7 @@ impl<T: Texel> MipmappedArray<T> {
         }
     }
 
-    /// A view of a level, 0 for the largest.
+    /// Returns a view of a level, 0 for the largest.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a level that does not exist.
@@ -109,7 +109,7 @@ impl<T: Texel> MipmappedArray<T> {
         Ok(ArraySlice::whole(&self.storage, self.at(level)?))
     }
 
-    /// An exclusive view of a level.
+    /// Returns an exclusive view of a level.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a level that does not exist.
@@ -122,7 +122,7 @@ impl<T: Texel> MipmappedArray<T> {
         Ok(self.known()[level as usize])
     }
 
-    /// The size of a level in texels.
+    /// Returns the size of a level in texels.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a level that does not exist.

@@ -1,4 +1,4 @@
-//! CUDA arrays: memory that is laid out for textures and surfaces, and has no address.
+//! CUDA arrays: memory in a layout for textures and surfaces, without an address.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -27,7 +27,7 @@ use shape::{ArrayDescriptor, ArrayFlags, ArrayShape};
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
-/// The kind of device memory that arrays have.
+/// Memory of arrays, as a kind of memory.
 #[derive(Clone, Copy)]
 pub(crate) enum ArrayMemory {}
 
@@ -51,12 +51,12 @@ impl memory::MemoryKind for ArrayMemory {
         let context = &block.backing;
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
-                // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
+                // SAFETY: this crate owns the array, destroys it once, and no work uses it any more.
                 unsafe { cu::cuArrayDestroy(raw.0) }
             }),
             RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
-                // SAFETY: the mipmapped array is this crate's, is destroyed once, and no work uses
-                // it or a level of it any more.
+                // SAFETY: this crate owns the mipmapped array, destroys it once, and no work uses it or
+                // a level of it any more.
                 unsafe { cu::cuMipmappedArrayDestroy(raw.0) }
             }),
         }
@@ -74,12 +74,11 @@ impl memory::MemoryKind for ArrayMemory {
     }
 }
 
-/// A CUDA array: texels that textures sample and surfaces write, in a layout that the driver
-/// chooses.
+/// A CUDA array: texels that textures sample and surfaces write, in a layout that the driver chooses.
 ///
-/// The crate orders copies to and from it like those of buffers, without events of the caller's.
-/// Dropping it waits for the work that uses it. Textures and surfaces of the array keep its memory
-/// until they are dropped, too.
+/// The crate orders copies to and from it like those of buffers; the caller needs no events. Dropping
+/// it waits for the work that uses it. Its textures and surfaces keep its memory allocated until they
+/// are dropped, too.
 ///
 /// ```no_run
 /// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
@@ -93,8 +92,8 @@ impl memory::MemoryKind for ArrayMemory {
 /// ```
 pub type CudaArray<T> = TexelArray<T, OneLevel>;
 
-/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are
-/// aliases of it. This type has what both share.
+/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are aliases
+/// of it. This type provides what both share.
 pub struct TexelArray<T: Texel, L> {
     // INVARIANT: created with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
@@ -112,7 +111,7 @@ pub struct OneLevel {
 const OP: &str = "cuArray3DCreate";
 
 impl<T: Texel, L> TexelArray<T, L> {
-    /// An array that owns `address`, of which textures and surfaces keep the storage.
+    /// Creates an array that owns `address`; textures and surfaces share its storage.
     fn own(
         context: &Context,
         address: RawArray,
@@ -124,7 +123,7 @@ impl<T: Texel, L> TexelArray<T, L> {
         Self { storage, shape, levels, _texels: PhantomData }
     }
 
-    /// Its shape, or that of its largest level.
+    /// Returns the array's shape, or that of its largest level.
     pub fn shape(&self) -> ArrayShape {
         self.storage.ensure().map_or(ArrayShape::D1 { width: 0 }, |()| self.shape)
     }
@@ -139,10 +138,10 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
-    /// The driver's, when the stream is made to wait.
+    /// The driver's, if making the stream wait fails.
     ///
     /// # Safety
-    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    /// As for [`Buffer::note_use`](crate::Buffer::note_use).
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
@@ -158,13 +157,14 @@ impl<T: Texel, L> TexelArray<T, L> {
 
     /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook). While textures or surfaces of the array live,
+    /// [`drops::set_hook`](crate::drops::set_hook). If textures or surfaces of the array still live,
     /// the last of them destroys it instead.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the array, and those of the wait for that
-    /// work, with the array unchanged; the driver's of the call that destroys it, with an array of no texels and no levels, which is [given
-    /// up](crate::Error::GivenUp).
+    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the array, and the errors of the
+    /// wait for that work; the array is then unchanged. The driver's if the call that destroys the
+    /// array fails; the array then has no texels and no levels, and is
+    /// [given up](crate::Error::GivenUp).
     #[doc(alias("cuArrayDestroy", "cuMipmappedArrayDestroy"))]
     #[doc(alias("cudaFreeArray", "cudaFreeMipmappedArray"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
@@ -175,7 +175,7 @@ impl<T: Texel, L> TexelArray<T, L> {
 }
 
 impl<T: Texel> CudaArray<T> {
-    /// An array of unspecified texels: `cuArray3DCreate_v2`.
+    /// Creates an array of unspecified texels: `cuArray3DCreate_v2`.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a dimension of zero and for unknown flags;
@@ -198,25 +198,25 @@ impl<T: Texel> CudaArray<T> {
         let bytes = shape.check::<T>(OP, flags)?;
         let descriptor = shape.descriptor::<T>(flags);
         let raw = context.allocate(OP, bytes, ptr::null_mut(), |raw| {
-            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
-            // than it; a live context is current.
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer than
+            // the call; a live context is current.
             unsafe { cu::cuArray3DCreate_v2(raw, &descriptor) }
         })?;
         let address = RawArray::Single(Handle(raw));
         Ok(Self::own(context, address, bytes, shape, OneLevel { flags }))
     }
 
-    /// The flags it was created with.
+    /// Returns the flags that the array was created with.
     pub fn flags(&self) -> ArrayFlags {
         self.levels.flags
     }
 
-    /// Its size in texels.
+    /// Returns the array's size in texels.
     pub fn extent(&self) -> Extent {
         self.shape().extent()
     }
 
-    /// The driver's handle, valid while `self` lives; null for an array that was
+    /// Returns the driver's handle, valid while `self` lives; null for an array that was
     /// [given up](crate::Error::GivenUp).
     pub fn as_raw(&self) -> CUarray {
         match self.storage.block().address {
@@ -225,7 +225,7 @@ impl<T: Texel> CudaArray<T> {
         }
     }
 
-    /// The driver's description of the array: `cuArray3DGetDescriptor_v2`.
+    /// Returns the driver's description of the array: `cuArray3DGetDescriptor_v2`.
     ///
     /// # Errors
     /// The driver's.
@@ -241,12 +241,12 @@ impl<T: Texel> CudaArray<T> {
         Ok(descriptor.into())
     }
 
-    /// A view of all texels.
+    /// Returns a view of all texels.
     pub fn as_view(&self) -> ArraySlice<'_, T> {
         ArraySlice::whole(&self.storage, self.level())
     }
 
-    /// An exclusive view of all texels.
+    /// Returns an exclusive view of all texels.
     pub fn as_view_mut(&mut self) -> ArraySliceMut<'_, T> {
         ArraySliceMut::whole(&self.storage, self.level())
     }
@@ -255,10 +255,10 @@ impl<T: Texel> CudaArray<T> {
         Level { raw: Handle(self.as_raw()), extent: self.extent(), start: 0 }
     }
 
-    /// A view of a part: its origin and its size, `region((16, 8), (64, 64))`.
+    /// Returns a view of a part, given by its origin and its size: `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which it is
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which the part is
     /// not within the array.
     ///
     /// ```no_run
@@ -281,7 +281,7 @@ impl<T: Texel> CudaArray<T> {
         self.as_view().region(origin, extent)
     }
 
-    /// An exclusive view of a part.
+    /// Returns an exclusive view of a part.
     ///
     /// # Errors
     /// As [`CudaArray::region`].

@@ -1,4 +1,4 @@
-//! The shapes of arrays, and what they support.
+//! The shapes of arrays, and the uses that they support.
 
 use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 
@@ -20,19 +20,19 @@ use crate::util::{flags, from};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ArrayShape {
-    /// A row.
+    /// A single row.
     D1 {
         /// Texels of the row.
         width: usize,
     },
-    /// Rows.
+    /// An image: rows of texels.
     D2 {
         /// Texels of a row.
         width: usize,
         /// Rows.
         height: usize,
     },
-    /// Slices of rows.
+    /// A volume: slices of rows.
     D3 {
         /// Texels of a row.
         width: usize,
@@ -72,7 +72,7 @@ pub enum ArrayShape {
 }
 
 flags! {
-    /// What an array supports besides being copied and sampled: the flags of `cuArray3DCreate`.
+    /// The uses that an array supports besides copies and sampling: the flags of `cuArray3DCreate`.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -85,17 +85,17 @@ flags! {
     /// ```
     ArrayFlags {
         /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
-        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
-        /// caller cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor). The shape determines it; the
+        /// caller cannot set it.
         LAYERED = cuda_sys::CUDA_ARRAY3D_LAYERED;
-        /// Surfaces can be bound to the array, through which kernels write it:
+        /// Surfaces, through which kernels write, can be bound to the array:
         /// `CUDA_ARRAY3D_SURFACE_LDST`.
         SURFACE_LOAD_STORE = cuda_sys::CUDA_ARRAY3D_SURFACE_LDST;
         /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
-        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
-        /// caller cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor). The shape determines it; the
+        /// caller cannot set it.
         CUBEMAP = cuda_sys::CUDA_ARRAY3D_CUBEMAP;
-        /// Kernels can gather four texels at once from it; only for two-dimensional arrays:
+        /// Kernels can gather four texels at once from the array; only for two-dimensional arrays:
         /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
         TEXTURE_GATHER = cuda_sys::CUDA_ARRAY3D_TEXTURE_GATHER;
     }
@@ -119,15 +119,15 @@ flags! {
 pub struct ArrayDescriptor {
     /// Texels per row.
     pub width: usize,
-    /// Rows; zero for one dimension.
+    /// Rows; zero for a one-dimensional array.
     pub height: usize,
-    /// Slices, layers or faces; zero for none of those.
+    /// Slices, layers or faces; zero if the array has none.
     pub depth: usize,
     /// The format of a channel.
     pub format: CUarray_format,
     /// Channels of a texel.
     pub channels: u32,
-    /// What the array supports, and whether it is [layered](ArrayFlags::LAYERED) or a
+    /// The uses that the array supports, and whether it is [layered](ArrayFlags::LAYERED) or a
     /// [cubemap](ArrayFlags::CUBEMAP).
     pub flags: ArrayFlags,
 }
@@ -144,7 +144,7 @@ from! {
 }
 
 impl ArrayShape {
-    /// Its size in texels.
+    /// Returns the size in texels.
     pub fn extent(self) -> Extent {
         let (width, height, depth) = match self {
             Self::D1 { width } => (width, 1, 1),
@@ -158,7 +158,8 @@ impl ArrayShape {
         Extent::new(width, height, depth)
     }
 
-    /// The size of a level of a mipmap with this shape at level 0. The number of layers stays.
+    /// Returns the size of a level of a mipmap with this shape at level 0. All levels have the same
+    /// number of layers.
     pub(super) fn level(self, level: u32) -> Extent {
         let whole = self.extent();
         let half = whole.halved(level);
@@ -168,7 +169,7 @@ impl ArrayShape {
         }
     }
 
-    /// The number of levels of a whole mipmap, down to one texel.
+    /// Returns the number of levels of a full mipmap, down to one texel.
     pub(super) fn most_levels(self) -> u32 {
         let Extent { width, height, depth } = self.extent();
         let largest = match self {
@@ -178,8 +179,8 @@ impl ArrayShape {
         largest.checked_ilog2().map_or(0, |log| log + 1)
     }
 
-    /// The size in bytes. Refuses flags that would make another kind of array, or one without memory; and
-    /// shapes that no array can have.
+    /// Returns the size in bytes. Returns an error for flags that would make another kind of array, or
+    /// one without memory, and for shapes that no array can have.
     pub(super) fn check<T: Texel>(self, op: &'static str, flags: ArrayFlags) -> Result<usize> {
         let known = ArrayFlags::SURFACE_LOAD_STORE | ArrayFlags::TEXTURE_GATHER;
         let why = "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither";
@@ -192,7 +193,7 @@ impl ArrayShape {
         bytes.ok_or(Error::SizeOverflow { len: texels, element_size: size_of::<T>() })
     }
 
-    /// The description for `cuArray3DCreate`: zero for absent dimensions.
+    /// Returns the description for `cuArray3DCreate`: zero for absent dimensions.
     pub(super) fn descriptor<T: Texel>(self, flags: ArrayFlags) -> CUDA_ARRAY3D_DESCRIPTOR {
         let Extent { width, height, depth } = self.extent();
         let (height, depth, kind) = match self {

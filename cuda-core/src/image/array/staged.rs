@@ -9,14 +9,14 @@ use crate::stream::{Stream, StreamKind};
 
 /// # Copies of arrays and borrowed memory
 impl<K: StreamKind> Stream<K> {
-    /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
-    /// Returns as soon as the bytes are staged in pinned memory, as
-    /// [`Stream::upload`] does: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// Copies a borrowed slice to all or a part of an array: row after row, slice after slice. Returns
+    /// as soon as the bytes are staged in pinned memory, as [`Stream::upload`] does:
+    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call. After the driver
-    /// fails, a large destination may be written in part.
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call. If the driver fails, a
+    /// large destination may be partly written.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -44,18 +44,18 @@ impl<K: StreamKind> Stream<K> {
         pieces::upload(&stream, source, extent, |origin, extent, from| {
             let mut part = destination.region_mut(origin, extent)?;
             let copy = from.to::<T>(part.as_view().side(), extent);
-            // SAFETY: the pinned memory has the texels until the copy is done; the touch is of the destination,
-            // which has the extent.
+            // SAFETY: the pinned memory has the texels until the copy is done; the touch covers the
+            // destination, which has the extent.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.write()]) })
         })
     }
 
-    /// Copies an array, or a part of one, to a borrowed slice and waits for it:
+    /// Copies all or a part of an array to a borrowed slice and waits for the copies:
     /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
     ///
     /// # Errors
-    /// As [`Stream::upload_to_array`]. A slice of up to a mebibyte is untouched after a failure, a
-    /// larger one may be written in part.
+    /// As [`Stream::upload_to_array`]. A slice of up to a mebibyte is unchanged after a failure; a
+    /// larger one may be partly written.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -88,8 +88,8 @@ impl<K: StreamKind> Stream<K> {
         pieces::download(&stream, source.extent(), destination, |origin, extent, to| {
             let part = source.region(origin, extent)?;
             let copy = part.side().to::<T>(to, extent);
-            // SAFETY: the touch is of the source, which has the extent; the pinned memory has as many bytes, and is
-            // not accessed until the copy is done.
+            // SAFETY: the touch covers the source, which has the extent; the pinned memory has as many
+            // bytes, and is not accessed until the copy is done.
             Ok(unsafe { enqueue_3d(&stream, &copy, &mut [part.read()]) })
         })
     }

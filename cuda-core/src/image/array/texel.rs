@@ -7,7 +7,7 @@ use crate::types::{Pod, f16};
 /// An element of a [`CudaArray`](crate::image::CudaArray): one, two or four numbers of a format
 /// that textures and surfaces support. Sealed.
 ///
-/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`struct@f16`].
+/// A texel of two channels is `[f32; 2]`, a texel of four `[u8; 4]`; half floats are [`struct@f16`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -25,7 +25,7 @@ use crate::types::{Pod, f16};
 pub trait Texel: Pod + Sealed {
     /// The format of a channel.
     const FORMAT: CUarray_format;
-    /// Channels: 1, 2 or 4.
+    /// The number of channels: 1, 2 or 4.
     const CHANNELS: u32;
 }
 

@@ -1,4 +1,4 @@
-//! The other side of a copy to or from an array.
+//! The memory or array at the other side of a copy to or from an array.
 
 use std::marker::PhantomData;
 
@@ -13,10 +13,10 @@ use crate::timeline::ledger::{Access, Touch};
 use crate::types::Extent;
 use crate::util::{debug_by, from};
 
-/// Where texels come from: memory whose elements are texels, row after row and slice after slice;
-/// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
+/// The source of texels: memory whose elements are texels, row after row and slice after slice; memory
+/// in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
 ///
-/// Converted from buffers, arrays and their views.
+/// It is converted from buffers, arrays and their views.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -34,14 +34,14 @@ use crate::util::{debug_by, from};
 /// ```
 pub struct TexelSource<'a, T: Texel> {
     side: CopySide,
-    /// The device that it is on; [`None`] for host memory.
+    /// The device that holds the texels; [`None`] for host memory.
     on: Option<Device>,
     size: TexelSize,
     touch: Touch<'a>,
     _texels: PhantomData<&'a [T]>,
 }
 
-/// Where texels go to; otherwise like [`TexelSource`].
+/// The destination of texels; otherwise like [`TexelSource`].
 ///
 /// ```no_run
 /// use cuda_core::{Result, Stream, image::{CudaArray, TexelDestination}};
@@ -56,14 +56,14 @@ pub struct TexelSource<'a, T: Texel> {
 /// }
 /// ```
 pub struct TexelDestination<'a, T: Texel> {
-    /// Its touch is a write.
+    /// The same data as for a source, but its touch is a write.
     pub(super) written: TexelSource<'a, T>,
     _texels: PhantomData<&'a mut [T]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TexelSize {
-    /// This many, one after the other.
+    /// This many texels without gaps.
     Texels(usize),
     Extent(Extent),
 }
@@ -73,8 +73,8 @@ impl<'a, T: Texel> TexelSource<'a, T> {
         Self { side, on, size, touch, _texels: PhantomData }
     }
 
-    /// The side and its touch, for a copy to or from `array` texels of an array. Refuses another size, and
-    /// memory that the stream cannot reach.
+    /// Returns the side and its touch, for a copy to or from `array` texels of an array. Returns an
+    /// error if the size differs, or the stream cannot access the memory.
     pub(super) fn checked(
         mut self,
         core: &StreamCore,

@@ -1,4 +1,4 @@
-//! Parts of arrays, borrowed.
+//! Borrowed parts of arrays.
 
 use std::marker::PhantomData;
 
@@ -17,10 +17,10 @@ use crate::util::{debug_by, from};
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    // INVARIANT: an array of this size, which the storage keeps alive.
+    // INVARIANT: an array of size `extent`, which the storage keeps alive.
     pub(super) raw: Handle<CUarray>,
     pub(super) extent: Extent,
-    /// Its first byte, as the storage's ledger counts.
+    /// The offset of the level's first byte in the storage's ledger.
     pub(super) start: usize,
 }
 
@@ -62,7 +62,7 @@ pub struct ArraySlice<'a, T: Texel> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct ArraySliceMut<'a, T: Texel> {
-    // INVARIANT: no other view of these texels is in use while this one lives.
+    // INVARIANT: no other view of these texels is used while this one lives.
     view: ArraySlice<'a, T>,
     _exclusive: PhantomData<&'a mut [T]>,
 }
@@ -72,12 +72,12 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         Self { storage, level, origin: Origin::ZERO, extent: level.extent, _texels: PhantomData }
     }
 
-    /// Its size in texels.
+    /// Returns the part's size in texels.
     pub fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// The number of texels.
+    /// Returns the number of texels.
     pub fn len(&self) -> usize {
         self.extent.texels().unwrap_or(0)
     }
@@ -87,17 +87,17 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.len() == 0
     }
 
-    /// The device that the array is on.
+    /// Returns the device that the array is on.
     pub fn device(&self) -> Device {
         self.storage.context().device()
     }
 
-    /// A part of the view: its origin, counted from the view's own, and its size,
+    /// Returns a part of the view, given by its origin, relative to the view's own, and its size:
     /// `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which it is not
-    /// within the view.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which the part is
+    /// not within the view.
     pub fn region(&self, origin: impl Into<Origin>, extent: impl Into<Extent>) -> Result<Self> {
         let (origin, extent) = (origin.into(), extent.into());
         let within = |start: usize, size, len| bounds(start..start.saturating_add(size), len);
@@ -112,9 +112,9 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         })
     }
 
-    /// The bytes from the first texel of the part to its last, as if texels were stored one after
-    /// the other. Rows outside the part may lie between: a stream that uses those waits without
-    /// need, which is harmless.
+    /// Returns the bytes from the part's first texel to its last, as if texels were stored one after
+    /// the other. They may include rows outside the part: a stream that uses those waits without need,
+    /// which is harmless.
     fn range(&self) -> Bytes {
         let Extent { width, height, .. } = self.level.extent;
         let texel = |x: usize, y: usize, z: usize| (z * height + y) * width + x;
@@ -143,17 +143,18 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
 }
 
 impl<'a, T: Texel> ArraySliceMut<'a, T> {
-    /// The caller creates no other view of the level while this one lives.
+    /// Makes an exclusive view of the level. The caller creates no other view of it while this one
+    /// lives.
     pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
         Self { view: ArraySlice::whole(storage, level), _exclusive: PhantomData }
     }
 
-    /// Its size in texels.
+    /// Returns the part's size in texels.
     pub fn extent(&self) -> Extent {
         self.view.extent()
     }
 
-    /// The number of texels.
+    /// Returns the number of texels.
     pub fn len(&self) -> usize {
         self.view.len()
     }
@@ -163,12 +164,12 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
         self.view.is_empty()
     }
 
-    /// The same texels, shared for as long as `self` is borrowed.
+    /// Returns a shared view of the same texels while `self` is borrowed.
     pub fn as_view(&self) -> ArraySlice<'_, T> {
         self.view
     }
 
-    /// A part of the view, exclusive for as long as `self` is borrowed.
+    /// Returns an exclusive view of a part of the view while `self` is borrowed.
     ///
     /// # Errors
     /// As [`ArraySlice::region`].
@@ -181,12 +182,12 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
             .into_region(origin.into(), extent.into())
     }
 
-    /// [`ArraySliceMut::region_mut`] for as long as `self` was borrowed.
+    /// [`ArraySliceMut::region_mut`] with the lifetime of `self`.
     pub(super) fn into_region(self, origin: Origin, extent: Extent) -> Result<Self> {
         Ok(Self { view: self.view.region(origin, extent)?, _exclusive: PhantomData })
     }
 
-    /// The same texels for as long as `self` was borrowed, still exclusive.
+    /// Returns a view with the lifetime of `self`; the caller keeps it exclusive.
     pub(super) fn into_view(self) -> ArraySlice<'a, T> {
         self.view
     }

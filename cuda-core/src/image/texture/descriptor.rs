@@ -1,4 +1,4 @@
-//! How a texture is sampled.
+//! The options of a texture.
 
 use cuda_sys::CUDA_TEXTURE_DESC;
 
@@ -44,7 +44,7 @@ raw_enum! {
         /// The nearest texel or level.
         #[default]
         Point = CU_TR_FILTER_MODE_POINT,
-        /// A weighted mean of the nearest ones.
+        /// A weighted mean of the nearest texels or levels.
         Linear = CU_TR_FILTER_MODE_LINEAR,
     }
 }
@@ -65,7 +65,7 @@ pub enum ReadMode {
     /// The number as it is.
     #[default]
     Element,
-    /// Integers of 8 and 16 bits as floats: 0 to 1, signed ones −1 to 1. Floats as they are.
+    /// Integers of 8 and 16 bits become floats: 0 to 1, signed ones −1 to 1. Floats stay as they are.
     NormalizedFloat,
 }
 
@@ -89,8 +89,8 @@ pub enum Coordinates {
     Normalized,
 }
 
-/// How a texture is sampled. The default is CUDA's: the nearest texel unconverted, clamped to the
-/// edge, with coordinates in texels.
+/// How a texture is sampled. The default is CUDA's: the nearest texel unconverted, clamped to the edge,
+/// with coordinates in texels.
 ///
 /// ```
 /// use cuda_core::image::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
@@ -104,21 +104,21 @@ pub enum Coordinates {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct TextureDescriptor {
-    /// What is returned beyond the edge, in x, y and z. CUDA ignores it for buffers, whose elements are not in rows.
+    /// The result beyond the edge, in x, y and z. CUDA ignores it for buffers without rows.
     pub address: [AddressMode; 3],
-    /// What is returned between texels. CUDA ignores it for buffers, too.
+    /// The result between texels. CUDA ignores it for buffers without rows, too.
     pub filter: FilterMode,
-    /// The type in which a kernel reads.
+    /// The type in which a kernel reads a channel.
     pub read: ReadMode,
-    /// The unit of coordinates; of levels, [`Coordinates::Normalized`].
+    /// The unit of coordinates; a mipmap needs [`Coordinates::Normalized`].
     pub coordinates: Coordinates,
-    /// Bytes are converted from sRGB to linear when they are read as floats.
+    /// Whether bytes are converted from sRGB to linear when they are read as floats.
     pub srgb: bool,
-    /// Samples that an oblique view may take, at most 16; 0 and 1 mean one sample.
+    /// The most samples that an oblique view may take, at most 16; 0 and 1 mean one sample.
     pub max_anisotropy: u32,
-    /// What [`AddressMode::Border`] returns.
+    /// The texel that [`AddressMode::Border`] returns.
     pub border: [f32; 4],
-    /// The levels of a mipmap.
+    /// How the levels of a mipmap are sampled.
     pub mipmap: MipmapSampling,
 }
 
@@ -136,11 +136,11 @@ pub struct TextureDescriptor {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct MipmapSampling {
-    /// What is returned between levels.
+    /// The result between levels.
     pub filter: FilterMode,
-    /// Added to the level that the hardware chooses.
+    /// The number of levels added to the level that the hardware chooses.
     pub bias: f32,
-    /// The range of levels that are sampled, the largest image first. By default only level zero.
+    /// The range of levels that are sampled; zero is the largest image. By default only level zero.
     pub levels: (f32, f32),
 }
 
@@ -150,40 +150,41 @@ const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
 
 impl TextureDescriptor {
     setters! {
-        /// What is returned beyond the edge in x, y and z, in place of [`AddressMode::Clamp`] in each.
+        /// Sets the result beyond the edge in x, y and z, in place of [`AddressMode::Clamp`] in each.
         with_address(modes: [AddressMode; 3]) => address = modes;
-        /// What is returned between texels, in place of [`FilterMode::Point`].
+        /// Sets the result between texels, in place of [`FilterMode::Point`].
         with_filter(filter: FilterMode) => filter = filter;
-        /// The type in which a kernel reads a channel, in place of [`ReadMode::Element`].
+        /// Sets the type in which a kernel reads a channel, in place of [`ReadMode::Element`].
         with_read(read: ReadMode) => read = read;
-        /// The unit of coordinates, in place of [`Coordinates::Texels`].
+        /// Sets the unit of coordinates, in place of [`Coordinates::Texels`].
         with_coordinates(coordinates: Coordinates) => coordinates = coordinates;
-        /// Samples that an oblique view may take, at most 16; by default one.
+        /// Sets the most samples that an oblique view may take, at most 16; by default one.
         with_max_anisotropy(samples: u32) => max_anisotropy = samples;
-        /// The texel that [`AddressMode::Border`] returns: red, green, blue and alpha as the kernel reads
-        /// them, in place of zeros.
+        /// Sets the texel that [`AddressMode::Border`] returns: red, green, blue and alpha as the
+        /// kernel reads them, in place of zeros.
         with_border(border: [f32; 4]) => border = border;
-        /// How the levels of a mipmap are sampled; by default the largest image alone.
+        /// Sets how the levels of a mipmap are sampled; by default the largest image alone.
         with_mipmap(mipmap: MipmapSampling) => mipmap = mipmap;
-        /// Bytes are converted from sRGB to linear when they are read as floats; by default they are not.
+        /// Converts bytes from sRGB to linear when they are read as floats; by default they are not
+        /// converted.
         with_srgb() => srgb = true;
     }
 }
 
 impl MipmapSampling {
     setters! {
-        /// What is returned between levels, in place of [`FilterMode::Point`].
+        /// Sets the result between levels, in place of [`FilterMode::Point`].
         with_filter(filter: FilterMode) => filter = filter;
-        /// Added to the level that the hardware chooses, in levels; zero by default.
+        /// Sets the number of levels added to the level that the hardware chooses; zero by default.
         with_bias(bias: f32) => bias = bias;
-        /// The levels that are sampled, zero being the largest image: from the first to the last. By
-        /// default level zero alone.
+        /// Sets the first and the last level that are sampled; zero is the largest image. By default
+        /// level zero alone.
         with_levels(largest: f32, smallest: f32) => levels = (largest, smallest);
     }
 }
 
 impl TextureDescriptor {
-    /// Refuses combinations that CUDA does not define.
+    /// Returns an error for combinations that CUDA does not define.
     pub(super) fn check<T: Texel>(&self, op: &'static str) -> Result<()> {
         let wraps = |mode: &AddressMode| matches!(mode, AddressMode::Wrap | AddressMode::Mirror);
         let bits = size_of::<T>() / T::CHANNELS as usize * 8;
@@ -229,7 +230,7 @@ impl TextureDescriptor {
         }
     }
 
-    /// The driver's description; modes of newer drivers count as the default.
+    /// Converts the driver's description; modes of newer drivers become the default.
     pub(super) fn from_raw(raw: &CUDA_TEXTURE_DESC) -> Self {
         let has = |flag| raw.flags & flag != 0;
         Self {

@@ -19,7 +19,7 @@ use descriptor::{Coordinates, TextureDescriptor};
 use object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
 use view::TextureSource;
 
-/// The kind of object that a [`Texture`] is.
+/// Marks an [`ImageObject`] as a [`Texture`].
 #[derive(Debug)]
 pub enum TextureKind {}
 
@@ -31,14 +31,14 @@ impl ObjectKind for TextureKind {
         ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);
 }
 
-/// A texture: how kernels sample an array, or device memory.
+/// A texture, through which kernels sample an array or device memory.
 ///
-/// A kernel is passed a texture together with what it was created from, [`Texture::bind`], so that
-/// the memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
-/// launches the memory may change freely. An array lives as long as its textures. A texture does not
-/// keep linear memory: once that buffer is gone, no [`Texture::bind`] is possible, and the texture can
-/// only be dropped. Dropping a texture waits for the kernels that were passed it. A graph that was
-/// passed it keeps both.
+/// A kernel is passed a texture together with its source, by [`Texture::bind`]. So the memory cannot be
+/// written or freed while the kernel uses it, and is ordered like any other argument. Between launches
+/// the memory may change freely. An array lives as long as its textures. A texture does not keep linear
+/// memory: after the buffer is dropped, [`Texture::bind`] is impossible, and the texture can only be
+/// dropped. Dropping a texture waits for the kernels to which it was passed. A graph to which it was
+/// passed keeps both.
 ///
 /// ```no_run
 /// use cuda_core::{
@@ -56,12 +56,12 @@ impl ObjectKind for TextureKind {
 pub type Texture<T> = ImageObject<T, TextureKind>;
 
 impl<T: Texel> Texture<T> {
-    /// A texture of `source`: `cuTexObjectCreate`.
+    /// Creates a texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for combinations that CUDA does not define, for no
-    /// texels, and for linear memory whose address or rows the device cannot sample; the driver's
-    /// `INVALID_VALUE` for more than the device samples.
+    /// [`Error::Invalid`] for combinations that CUDA does not define, for a source without texels, and
+    /// for linear memory whose address or rows the device cannot sample; the driver's `INVALID_VALUE`
+    /// for sizes that exceed the device's limits.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -88,18 +88,17 @@ impl<T: Texel> Texture<T> {
         let (resource, sampling) = (source.made.description::<T>(), descriptor.as_raw());
         let handle = source.context.call(op, 0, |handle| {
             // SAFETY: the call reads two descriptions and writes one handle, all of them borrowed for
-            // longer than it; no view is requested. The memory that the description refers to is
-            // borrowed by `source`.
+            // longer than the call; no view is requested. `source` borrows the memory that the
+            // description refers to.
             unsafe { cu::cuTexObjectCreate(handle, &resource, &sampling, ptr::null()) }
         })?;
         Ok(Self::own(source.context, handle, source.made))
     }
 
-    /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
+    /// Returns the texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for other memory than the texture was created
-    /// from.
+    /// [`Error::Invalid`] for memory other than that from which the texture was created.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -120,7 +119,7 @@ impl<T: Texel> Texture<T> {
         self.bound(&source.made, source.touch)
     }
 
-    /// How the texture samples, as the driver reports: `cuTexObjectGetTextureDesc`.
+    /// Returns how the texture samples, as the driver reports: `cuTexObjectGetTextureDesc`.
     ///
     /// # Errors
     /// The driver's.
@@ -135,7 +134,7 @@ impl<T: Texel> Texture<T> {
     }
 }
 
-/// A texture and what it samples, for as long as both are borrowed: a kernel's argument.
+/// A texture and the memory that it samples, while both are borrowed: a kernel's argument.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -1,4 +1,4 @@
-//! What textures and surfaces share: a handle, its resource, and its users.
+//! The common part of textures and surfaces: a handle, its resource, and its users.
 
 #![allow(private_bounds, reason = "that bound is the seal")]
 
@@ -20,66 +20,65 @@ use crate::util::{OnDrop, debug_by};
 pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
 pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;
 
-/// A texture or a surface.
+/// A kind of image object: textures or surfaces.
 pub(crate) trait ObjectKind: Send + 'static {
-    /// What an object that could not be destroyed is reported as.
+    /// The resource as which an object that could not be destroyed is reported.
     const RESOURCE: Resource;
-    /// What errors call one.
+    /// The name of the kind in errors.
     const NAME: &'static str;
-    /// The call that destroys one.
+    /// The driver call that destroys an object.
     const DESTROY: (&'static str, Destroy);
-    /// The call that describes what one was created from.
+    /// The driver call that describes what an object was created from.
     const DESCRIBE: (&'static str, Describe);
 }
 
-/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture)
-/// and [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
+/// A handle by which kernels access an array, or device memory; [`Texture`](crate::image::Texture) and
+/// [`Surface`](crate::image::Surface) are aliases of it. This type provides what both share.
 pub struct ImageObject<T: Texel, K: ObjectKind> {
     object: Owned<LiveObject<K>>,
     _texels: PhantomData<T>,
 }
 
-/// A texture or a surface and what it was created from, for as long as both are borrowed: a
-/// kernel's argument.
+/// A texture or a surface and what it was created from, while both are borrowed: a kernel's argument.
 pub struct BoundObject<'a, K: ObjectKind> {
     pub(crate) handle: u64,
-    /// Where the handle is valid.
+    /// The context in which the handle is valid.
     pub(crate) context: &'a Context,
     pub(crate) touches: [Touch<'a>; 2],
     _kind: PhantomData<K>,
 }
 
 struct LiveObject<K> {
-    // INVARIANT: a handle of this crate's, destroyed only by `release`.
+    // INVARIANT: this crate owns the handle, which only `release` destroys.
     handle: u64,
     context: Context,
-    /// The work that was passed the handle, as accesses to its only byte.
+    /// The work to which the handle was passed, as accesses to the ledger's only byte.
     ledger: Ledger,
-    /// Dropped when the handle is destroyed.
+    /// What the object was created from; dropped when the handle is destroyed.
     made: Made,
     _kind: PhantomData<K>,
 }
 
 impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
-    /// An object that owns `handle`, of the context.
+    /// Creates an object that owns `handle`, which belongs to the context.
     pub(super) fn own(context: &Context, handle: u64, made: Made) -> Self {
         let (context, ledger) = (context.clone(), Ledger::default());
         let object = Owned::new(LiveObject { handle, context, ledger, made, _kind: PhantomData });
         Self { object, _texels: PhantomData }
     }
 
-    /// The device that it is on.
+    /// Returns the device that the object is on.
     pub fn device(&self) -> Device {
         self.object.context.device()
     }
 
-    /// The driver's handle, valid while `self` lives; zero for one that was
+    /// Returns the driver's handle, valid while `self` lives; zero for an object that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> u64 {
         self.object.get().map_or(0, |live| live.handle)
     }
 
-    /// The argument of work that accesses what the object was created from.
+    /// Returns the argument for work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
         let why = "the object was created from other memory than the memory given here";
         Error::unless(self.object.made.is(made), K::NAME, why)?;
@@ -88,8 +87,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
     }
 
-    /// The driver's description of what it was created from: `cuTexObjectGetResourceDesc` or
-    /// `cuSurfObjectGetResourceDesc`.
+    /// Returns the driver's description of what the object was created from:
+    /// `cuTexObjectGetResourceDesc` or `cuSurfObjectGetResourceDesc`.
     ///
     /// # Errors
     /// The driver's.
@@ -102,7 +101,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         self.ask(op, |handle, resource| unsafe { describe(resource, handle) })
     }
 
-    /// A description that the driver writes about the object.
+    /// Returns a description that the driver writes about the object.
     pub(super) fn ask<R: Default>(
         &self,
         op: &'static str,
@@ -114,13 +113,13 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook), and leaves an object that graphs use to the
-    /// last of them.
+    /// [`drops::set_hook`](crate::drops::set_hook), and leaves an object that graphs use to the last of
+    /// those graphs.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while a graph uses the object, and those of the wait for that work, with the
-    /// object unchanged; the driver's of the call that destroys it, with an object that is [given
-    /// up](Error::GivenUp).
+    /// [`Error::Invalid`] while a graph uses the object, and the errors of the wait for that work; the
+    /// object is then unchanged. The driver's if the call that destroys the object fails; the object is
+    /// then [given up](Error::GivenUp).
     #[doc(alias("cuTexObjectDestroy", "cuSurfObjectDestroy"))]
     #[doc(alias("cudaDestroyTextureObject", "cudaDestroySurfaceObject"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
@@ -156,15 +155,15 @@ impl<K: ObjectKind> Release for LiveObject<K> {
         }
         self.ledger.last_uses(&WHOLE).wait_host()?;
         let (op, destroy) = K::DESTROY;
-        // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
-        // done.
+        // SAFETY: the handle is this crate's and live, by the invariant; the work to which it was
+        // passed is done.
         self.context.release(op, || unsafe { destroy(self.handle) })
     }
 }
 
 impl<K: ObjectKind> LiveObject<K> {
-    /// Destroys the object, which was dropped while graphs used it. Dropping the last graph does not
-    /// wait for work that uses it.
+    /// Destroys an object that was dropped while graphs used it. The drop of the last graph does not
+    /// wait for work that uses the object.
     fn leave_graphs(self) {
         let done = self.ledger.last_uses(&WHOLE).are_known_reached();
         let destroy = move || drop(Owned::new(self));

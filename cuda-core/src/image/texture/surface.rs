@@ -10,7 +10,7 @@ use crate::process::driver;
 use crate::timeline::ledger::Access;
 use crate::types::Resource;
 
-/// The kind of object that a [`Surface`] is.
+/// Marks an [`ImageObject`] as a [`Surface`].
 #[derive(Debug)]
 pub enum SurfaceKind {}
 
@@ -22,10 +22,10 @@ impl ObjectKind for SurfaceKind {
         ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);
 }
 
-/// A surface: how kernels read and write an array that was created with
+/// A surface, through which kernels read and write an array that was created with
 /// [`ArrayFlags::SURFACE_LOAD_STORE`].
 ///
-/// Like a [`Texture`](crate::image::Texture) it is passed to a kernel together with its array:
+/// Like a [`Texture`](crate::image::Texture), it is passed to a kernel together with its array:
 /// [`Surface::bind_mut`] for a kernel that writes, [`Surface::bind`] for one that only reads.
 ///
 /// ```no_run
@@ -42,7 +42,7 @@ impl ObjectKind for SurfaceKind {
 pub type Surface<T> = ImageObject<T, SurfaceKind>;
 
 impl<T: Texel> Surface<T> {
-    /// A surface of `array`: `cuSurfObjectCreate`.
+    /// Creates a surface of `array`: `cuSurfObjectCreate`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an array that was not created for surfaces; the driver's.
@@ -56,25 +56,25 @@ impl<T: Texel> Surface<T> {
         let made = Made::Array(array.storage().clone());
         let resource = made.description::<T>();
         let handle = array.context().call(op, 0, |handle| {
-            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
-            // than it; the caller holds the array.
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer than
+            // the call; the caller holds the array.
             unsafe { cu::cuSurfObjectCreate(handle, &resource) }
         })?;
         Ok(Self::own(array.context(), handle, made))
     }
 
-    /// The surface as an argument of a kernel that reads its array.
+    /// Returns the surface as an argument of a kernel that reads its array.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another array than the surface was created from.
+    /// [`Error::Invalid`] for an array other than that from which the surface was created.
     pub fn bind<'a>(&'a self, array: &'a CudaArray<T>) -> Result<BoundSurface<'a>> {
         self.bound_to(array, Access::Read)
     }
 
-    /// The surface as an argument of a kernel that writes its array.
+    /// Returns the surface as an argument of a kernel that writes its array.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another array than the surface was created from.
+    /// [`Error::Invalid`] for an array other than that from which the surface was created.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -103,7 +103,7 @@ impl<T: Texel> Surface<T> {
     }
 }
 
-/// A surface and its array, for as long as both are borrowed: a kernel's argument.
+/// A surface and its array, while both are borrowed: a kernel's argument.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -1,4 +1,4 @@
-//! What a texture can be created from.
+//! The memory that a texture can be created from.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::timeline::ledger::{Access, InGraphs, Touch};
 use crate::types::{Extent, Pod};
 use crate::util::{debug_by, from};
 
-/// What a texture is created from, and used with: an array, mipmapped or not; a row of device
-/// memory; or rows of it, one below the other.
+/// The source of a texture, to create it and to use it: an array, mipmapped or not; a row of device
+/// memory; or several rows of it, one below the other.
 ///
-/// Converted from references to arrays and buffers, and from views; see [`TextureSource::plane`]
+/// It is converted from references to arrays and buffers, and from views; see [`TextureSource::plane`]
 /// for rows.
 ///
 /// ```no_run
@@ -55,10 +55,10 @@ pub(super) struct Plane {
     pitch: usize,
 }
 
-/// What a texture was created from: enough to recognise it.
+/// What a texture or surface was created from: enough to recognise it.
 #[derive(Clone)]
 pub(super) enum Made {
-    /// Kept alive by this reference.
+    /// An array, kept alive by this reference.
     Array(Arc<Storage<ArrayMemory>>),
     /// Linear memory, which its owner frees. The texture cannot be used without it. The context is
     /// compared, too, since another context may have other memory at the same address.
@@ -66,7 +66,7 @@ pub(super) enum Made {
 }
 
 impl<'a, T: Texel> TextureSource<'a, T> {
-    /// Rows of device memory, at most one slice of them.
+    /// Makes a source of rows of device memory, of one slice.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there are no texels, or several slices.
@@ -96,14 +96,14 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     }
 }
 
-/// An access to all of an array.
+/// Returns the access to all of an array.
 pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
     let block = storage.block();
     Touch::shared(&block.ledger, block.whole(), access, InGraphs::Kept)
 }
 
 impl Made {
-    /// The description for the driver.
+    /// Returns the description for the driver.
     pub(super) fn description<T: Texel>(&self) -> CUDA_RESOURCE_DESC {
         let mut resource = CUDA_RESOURCE_DESC::default();
         match self {
@@ -137,7 +137,8 @@ impl Made {
         resource
     }
 
-    /// Refuses an array that was given up, and linear memory that the device cannot sample.
+    /// Returns an error for an array that was given up, and for linear memory that the device cannot
+    /// sample.
     pub(super) fn check(&self, op: &'static str, device: Device) -> Result<()> {
         let (address, bytes, plane) = match self {
             Made::Array(storage) => return storage.ensure(),
@@ -155,7 +156,7 @@ impl Made {
         plane.map_or(Ok(()), |plane| aligned(attribute, plane.pitch as u64, why))
     }
 
-    /// Whether it is the same memory.
+    /// Whether both are the same memory.
     pub(super) fn is(&self, other: &Self) -> bool {
         let key = |made: &Self| match made {
             Made::Array(storage) => (Some(Arc::as_ptr(storage)), None),
@@ -166,7 +167,7 @@ impl Made {
         key(self) == key(other)
     }
 
-    /// The array's handle, if it is one.
+    /// Returns the array's handle, if this is an array.
     pub(super) fn array(&self) -> Option<RawArray> {
         match self {
             Made::Array(storage) => Some(storage.block().address),

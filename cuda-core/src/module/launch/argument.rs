@@ -25,15 +25,16 @@ use crate::util::InlineVec;
 ///
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
-///   accessed in place; to ask its address costs driver calls. An [`Option`] of a view, or of a reference
-///   to a buffer, is null for [`None`]. A [`PitchedBuffer`] is the address of its first row.
+///   accessed in place, and looking up its address costs driver calls. An [`Option`] of a view, or
+///   of a reference to a buffer, is null for [`None`]. A [`PitchedBuffer`] is the address of its
+///   first row.
 /// * Bound textures and surfaces; a [`Condition`] of a graph, by reference; a
 ///   [`TensorMap`](crate::tensor_map::TensorMap), also by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
 /// * A type of your own that is passed as one of the above.
 ///
-/// References to host memory are none of these, and do not compile.
+/// References to host memory do not compile.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -52,8 +53,8 @@ use crate::util::InlineVec;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
-/// A tensor with its buffer as `&tensor` and `&mut tensor`, without `unsafe`, since the argument
-/// borrows the tensor:
+/// A tensor type can be passed as `&tensor` and `&mut tensor`. This needs no `unsafe`, since the
+/// argument borrows the tensor:
 ///
 /// ```
 /// use cuda_core::{Argument, DeviceBuffer, DeviceSlice, DeviceSliceMut};
@@ -85,10 +86,10 @@ use crate::util::InlineVec;
     note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
 )]
 pub trait Argument<'a> {
-    /// The memory or the value that the kernel is passed: a type of this crate's, or a [`Pod`].
+    /// The memory or value that the kernel is passed: a type of this crate, or a [`Pod`].
     type As: sealed::PushArgument<'a>;
 
-    /// What the kernel is passed.
+    /// Returns what the kernel is passed.
     fn into_argument(self) -> Self::As;
 }
 
@@ -117,7 +118,7 @@ pub(in crate::module) mod sealed {
     }
 
     pub trait TouchMemory<'a> {
-        /// Adds the memory to `touched`, and returns its address for the device.
+        /// Adds the memory to `touched`. Returns its address on the device.
         #[doc(hidden)]
         fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr;
     }
@@ -151,7 +152,8 @@ impl<'a> sealed::PushArgument<'a> for bool {
 
 /// Memory of a kind that devices can reach.
 pub(in crate::module) trait Reach: Memory {
-    /// The address of the byte at `start` for the stream's device; `context` is the stream's.
+    /// Returns the address of the byte at `start` for the stream's device; `context` is the
+    /// stream's.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
 }
 
@@ -168,8 +170,8 @@ impl Reach for PinnedMemory {
     }
 }
 
-/// Memory, or an image object, as an argument: its address or handle, noted as
-/// [`TouchMemory`](sealed::TouchMemory) says.
+/// Lets memory or an image object be an argument: passes its address or handle, and notes it by
+/// [`TouchMemory`](sealed::TouchMemory).
 macro_rules! memory {
     ($([$($kind:tt)*] $memory:ty;)*) => {$(
         impl<'a, $($kind)*> sealed::PushArgument<'a> for $memory {
@@ -192,8 +194,8 @@ memory! {
     [K: ObjectKind] BoundObject<'a, K>;
 }
 
-/// Memory as an argument: noted like the view that the method makes of it, and what a typed kernel may do
-/// with it.
+/// Lets memory be an argument, noted like the view that the given method makes of it, and declares
+/// what a typed kernel may do with it.
 macro_rules! viewed {
     ($([$($kind:tt)*] $memory:ty: $view:ident, $given:ident;)*) => {$(
         memory! { [T: Pod, $($kind)*] $memory; }
@@ -272,7 +274,7 @@ impl<'a, A: sealed::TouchMemory<'a>> sealed::TouchMemory<'a> for Option<A> {
 struct Unit([u8; UNIT]);
 const UNIT: usize = 16;
 
-/// Bytes of the arguments, each beginning at a unit of its own.
+/// Bytes of the arguments; each argument begins at a new unit.
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Arguments {
     units: InlineVec<Unit, 16>,
@@ -281,7 +283,7 @@ pub struct Arguments {
 
 #[derive(Clone, Copy)]
 struct ArgumentPlace {
-    // INVARIANT: `size` bytes from this unit on exist.
+    // INVARIANT: `size` bytes exist, beginning at this unit.
     unit: usize,
     size: usize,
 }
@@ -314,17 +316,17 @@ impl Arguments {
         self.places.as_slice().len()
     }
 
-    /// The size of each, in bytes.
+    /// The size of each argument, in bytes.
     pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> + Clone {
         self.places.as_slice().iter().map(|place| place.size)
     }
 
-    /// Appends a pointer to each argument, valid as long as none is added.
+    /// Appends a pointer to each argument, valid until another argument is added.
     #[inline]
     pub(super) fn point(&mut self, pointers: &mut Pointers) {
         let units = self.units.as_mut_slice().as_mut_ptr();
         for place in self.places.as_slice() {
-            // Beyond the last unit for an argument without bytes.
+            // For an argument without bytes the pointer may lie just beyond the last unit.
             pointers.push(|| units.wrapping_add(place.unit).cast());
         }
     }
@@ -336,20 +338,21 @@ pub struct Touched<'a> {
     touches: InlineVec<Touch<'a>, 8>,
     /// The stream's context.
     context: &'a Context,
-    /// Memory of other devices, to which the context needs access, each with its first parameter.
+    /// Memory of other devices that the context needs access to, each with the first parameter that
+    /// uses it.
     far: Vec<(Confined, Parameter)>,
     /// The captures of the conditions that the kernel may set.
     conditions: Vec<u64>,
-    /// Why some memory cannot be reached, and its parameter.
+    /// The first error of memory that cannot be reached, with its parameter.
     error: Option<Box<(Error, Parameter)>>,
     /// The argument that is being added.
     pub(super) by: Parameter,
 }
 
-/// The number of a parameter, from zero on; [`None`] for memory that is no argument.
+/// The index of a parameter, from zero; [`None`] for memory that is not an argument.
 type Parameter = Option<usize>;
 
-/// How errors name an argument.
+/// Names an argument in errors.
 #[cold]
 fn named(by: Parameter, function: &Function) -> Cow<'static, str> {
     let kernel = function.name();
@@ -378,7 +381,7 @@ impl<'a> Touched<'a> {
 
     #[inline]
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize, access: Access) -> CUdeviceptr {
-        // Most memory is of the stream's own context.
+        // The common case: memory of the stream's own context.
         if !ptr::eq(M::context_of(&block.backing).inner(), self.context.inner()) {
             self.reach_from_elsewhere(block, access);
         }
@@ -406,7 +409,7 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// Adds a texture or surface, which only its own device can use, whatever access was given.
+    /// Adds a texture or surface, which only its own device can use, even with peer access.
     fn object(&mut self, context: &Context, touches: [Touch<'a>; 2]) {
         if context.device() != self.device() {
             self.fail(self.wrong(context.device()));
@@ -431,14 +434,14 @@ impl<'a> Touched<'a> {
         self.error.get_or_insert_with(|| Box::new((error, by)));
     }
 
-    /// To be held while the launch is enqueued, so that the access it needs to other devices'
-    /// memory is not revoked meanwhile. Refuses a launch without that access.
+    /// Refuses a launch without the access it needs to other devices' memory. Returns guards to be
+    /// held while the launch is enqueued, so that the access is not revoked meanwhile.
     #[inline]
     pub(super) fn cross(&self, function: &Function) -> Result<Vec<Crossing>> {
         if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
     }
 
-    /// Refuses conditions unless the launch is a part of the captures that they were made in.
+    /// Refuses the launch unless it is a part of every capture that its conditions were made in.
     #[inline]
     pub(super) fn require_conditions(
         &self,
@@ -450,7 +453,7 @@ impl<'a> Touched<'a> {
         Error::unless(self.conditions.iter().all(|capture| is_part(*capture)), op, why)
     }
 
-    /// Whether all memory is the device's own.
+    /// Returns whether no memory is of another device.
     pub(super) fn is_near(&self) -> bool {
         self.far.is_empty()
     }
@@ -476,7 +479,8 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// What the launch touches, and what it reaches by access, to be asked while it [crosses](Self::cross).
+    /// Returns what the launch touches, and a closure for what it reaches by peer access, called
+    /// while it [crosses](Self::cross).
     #[inline]
     pub(super) fn parts(&mut self) -> (&mut [Touch<'a>], impl FnOnce() -> Vec<Reached>) {
         let (context, far) = (self.context, &self.far);

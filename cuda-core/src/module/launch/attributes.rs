@@ -1,4 +1,4 @@
-//! Optional attributes of a launch: those of `cuLaunchKernelEx`.
+//! Optional attributes of a launch, which `cuLaunchKernelEx` takes.
 
 use cuda_sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchMemSyncDomain,
@@ -9,8 +9,8 @@ use crate::stream::StreamKind;
 use crate::util::raw_enum;
 
 raw_enum! {
-    /// The domain whose writes the fences of a kernel wait for; kernels of different domains do not
-    /// slow each other's fences down. From CUDA 12.0 on; see [`Launch::memory_sync_domain`].
+    /// The domain whose writes a kernel's fences wait for: kernels of different domains do not slow
+    /// down each other's fences. From CUDA 12.0 on; see [`Launch::memory_sync_domain`].
     MemorySyncDomain: CUlaunchMemSyncDomain {
         /// The domain of all kernels that set none: `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
         Default = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
@@ -19,12 +19,12 @@ raw_enum! {
     }
 }
 
-// INVARIANT: every value is three numbers, never a pointer.
-/// Attributes of a launch; most have none.
+// INVARIANT: every value consists of three numbers, and holds no pointer.
+/// Attributes of a launch; most launches have none.
 pub(super) struct Attributes(Vec<CUlaunchAttribute>);
 
-// SAFETY: every value is numbers, by the invariant; C's union of values could hold a pointer, which
-// is why the type is not `Send` by itself.
+// SAFETY: by the invariant every value is numbers; the type is not `Send` by itself only because
+// C's union of values could hold a pointer.
 unsafe impl Send for Attributes {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Attributes {}
@@ -32,7 +32,7 @@ unsafe impl Sync for Attributes {}
 impl Attributes {
     pub(super) const NONE: Self = Self(Vec::new());
 
-    /// Sets an attribute. Its value begins with these words, whatever the attribute's type.
+    /// Sets an attribute, whose value of any type begins with these words.
     fn set(&mut self, id: CUlaunchAttributeID, words: [u32; 3]) {
         let mut value = CUlaunchAttributeValue::default();
         [value.clusterDim.x, value.clusterDim.y, value.clusterDim.z] = words;
@@ -42,10 +42,10 @@ impl Attributes {
         }
     }
 
-    /// The first words of an attribute's value, if it is set.
+    /// Returns the first words of an attribute's value, if it is set.
     pub(super) fn get(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
         let attribute = self.0.iter().find(|attribute| attribute.id == id)?;
-        // SAFETY: `set` wrote each attribute by its `clusterDim`.
+        // SAFETY: `set` wrote the `clusterDim` of every attribute.
         let first = unsafe { attribute.value.clusterDim };
         Some([first.x, first.y, first.z])
     }
@@ -58,8 +58,9 @@ impl Attributes {
 /// # Attributes
 impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
-    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid must be a
-    /// multiple of it. More than 8 blocks need `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`, which
+    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on. The grid must be a
+    /// multiple of the cluster. More than 8 blocks need
+    /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`, which
     /// [`Function::set_attribute`](crate::Function::set_attribute) sets.
     ///
     /// ```no_run
@@ -77,8 +78,9 @@ impl<K: StreamKind> Launch<'_, K> {
         self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z])
     }
 
-    /// Lets all blocks wait for each other: `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`. A grid that the
-    /// device cannot hold at once is refused with `COOPERATIVE_LAUNCH_TOO_LARGE`.
+    /// Lets all blocks of the grid wait for each other: `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`. The
+    /// driver refuses a grid that the device cannot hold at once, with
+    /// `COOPERATIVE_LAUNCH_TOO_LARGE`.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -95,7 +97,7 @@ impl<K: StreamKind> Launch<'_, K> {
         self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0])
     }
 
-    /// The kernel's priority in place of its stream's, smaller numbers first:
+    /// Sets the kernel's priority in place of its stream's, smaller numbers first:
     /// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
     ///
     /// ```no_run
@@ -132,7 +134,8 @@ impl<K: StreamKind> Launch<'_, K> {
         self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0])
     }
 
-    /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
+    /// Sets the domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0
+    /// on.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -162,28 +165,28 @@ impl<K: StreamKind> Launch<'_, K> {
 
 /// # Attributes that are set
 impl<K: StreamKind> Launch<'_, K> {
-    /// The size of its [clusters](Launch::cluster), if it has any.
+    /// The size of the launch's [clusters](Launch::cluster), if it has any.
     pub fn get_cluster(&self) -> Option<Dimensions> {
         self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).map(Dimensions::from)
     }
 
-    /// Whether it is [cooperative](Launch::cooperative).
+    /// Whether the launch is [cooperative](Launch::cooperative).
     pub fn is_cooperative(&self) -> bool {
         self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE).is_some()
     }
 
-    /// Its [priority](Launch::priority), if that is not its stream's.
+    /// The launch's own [priority](Launch::priority), if one is set.
     pub fn get_priority(&self) -> Option<i32> {
         self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY).map(|[priority, ..]| priority as i32)
     }
 
-    /// Whether it is [programmatic](Launch::programmatic).
+    /// Whether the launch is [programmatic](Launch::programmatic).
     pub fn is_programmatic(&self) -> bool {
         let id = cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         self.attribute(id).is_some()
     }
 
-    /// The [domain](Launch::memory_sync_domain) of its fences, if it has one of its own.
+    /// The [domain](Launch::memory_sync_domain) of the kernel's fences, if one is set.
     pub fn get_memory_sync_domain(&self) -> Option<MemorySyncDomain> {
         let [domain, ..] = self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN)?;
         MemorySyncDomain::from_raw(CUlaunchMemSyncDomain(domain as _))

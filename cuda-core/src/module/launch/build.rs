@@ -4,24 +4,25 @@ use super::argument::sealed::{PushArgument as _, TouchMemory as _};
 use super::{Argument, DeviceVisible, Dimensions, Launch, Prepared};
 use crate::stream::{Stream, StreamKind};
 
-/// Threads per block that [`Launch::elements`] and [`Launch::elements_2d`] choose: whole warps, side by
-/// side in a row.
+/// Threads per block that [`Launch::elements`] and [`Launch::elements_2d`] choose: whole warps,
+/// each along a row.
 const BLOCK: u32 = 256;
 const BLOCK_2D: (u32, u32) = (32, 8);
 
-/// As many blocks as elements need. A number that does not fit exceeds any device's limit, and is
-/// refused as such; so are blocks without threads.
+/// Returns the number of blocks that the elements need. A number that does not fit becomes
+/// `u32::MAX`, which exceeds any device's limit and is refused; so are blocks without threads.
 fn blocks(elements: usize, threads: u32) -> u32 {
     u32::try_from(elements.div_ceil(threads.max(1) as usize)).unwrap_or(u32::MAX)
 }
 
 impl Prepared<'_> {
-    /// Whether there are no elements to launch for: the grid, of one block, is not launched.
+    /// Returns whether there are no elements to launch for. The grid of one block is then not
+    /// launched.
     pub(super) fn is_empty(&self) -> bool {
         self.elements.is_some_and(|elements| elements.contains(&0))
     }
 
-    /// Sets blocks of this size, as many as the elements need, if such are given.
+    /// Sets the block size, and as many blocks as the elements need, if elements are set.
     #[inline]
     fn set_block(&mut self, threads: Dimensions) {
         self.shape.block = threads;
@@ -34,7 +35,7 @@ impl Prepared<'_> {
 
 /// # Shape and arguments
 impl<'a, K: StreamKind> Launch<'a, K> {
-    /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`; one by default.
+    /// Sets the number of blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`; one by default.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -50,9 +51,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`. To be set by this or by
-    /// [`Launch::elements`]; one thread is `block(1)`. With both, in either order, there are as many blocks of this
-    /// size as the elements need.
+    /// Sets the threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`; one thread
+    /// is `block(1)`. Either this or [`Launch::elements`] must be called. With both, in either
+    /// order, there are as many blocks of this size as the elements need.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -68,11 +69,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// At least as many threads as elements: blocks of 256 threads in one dimension, or of the size that
-    /// [`Launch::block`] sets. The kernel must ignore threads beyond the last element. With zero elements,
-    /// [`Launch::launch`] checks the arguments, enqueues nothing and succeeds, as copies of no elements do;
-    /// [`Launch::grid`] of zero blocks is an error. [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) refuses
-    /// both.
+    /// Launches at least as many threads as elements: blocks of 256 threads in one dimension, or of
+    /// the size that [`Launch::block`] sets. The kernel must ignore threads beyond the last
+    /// element. With zero elements, [`Launch::launch`] checks the arguments, enqueues nothing and
+    /// succeeds, as copies of no elements do; [`Launch::grid`] of zero blocks is an error.
+    /// [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) refuses both.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -90,10 +91,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.covering([elements, 1], BLOCK.into())
     }
 
-    /// At least as many threads as elements: `width` along `x`, in `height` rows along `y`, by blocks of
-    /// 32 by 8 threads, or of the size that [`Launch::block`] sets. The kernel must ignore threads beyond the width or
-    /// the height. Otherwise as
-    /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` allows 524,280 rows.
+    /// Launches at least as many threads as elements: `width` along `x`, in `height` rows along
+    /// `y`. The blocks have 32 by 8 threads, or the size that [`Launch::block`] sets. The kernel
+    /// must ignore threads beyond the width or the height. CUDA's limit of 65,535 blocks along `y`
+    /// allows 524,280 rows. Otherwise as [`Launch::elements`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -110,11 +111,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.covering([width, height], BLOCK_2D.into())
     }
 
-    /// The grid for elements, by blocks of this size unless another one is set.
+    /// Sets the grid that covers the elements, by blocks of the size `otherwise` unless one is set.
     #[inline]
     fn covering(mut self, elements: [usize; 2], otherwise: Dimensions) -> Self {
         self.prepared.elements = Some(elements);
-        // The usual size is a constant, by which the compiler divides with a shift.
+        // `otherwise` is a constant, so the compiler divides by it with a shift.
         match self.prepared.shape.block {
             Dimensions::NONE => self.prepared.set_block(otherwise),
             threads => self.prepared.set_block(threads),
@@ -122,8 +123,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with
-    /// [`Function::set_max_dynamic_shared`](crate::Function::set_max_dynamic_shared).
+    /// Sets the dynamic shared memory in bytes per block. More than 48 KiB must be allowed first,
+    /// with [`Function::set_max_dynamic_shared`](crate::Function::set_max_dynamic_shared).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -141,12 +142,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
+    /// Adds the next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
     ///
-    /// The launch counts as a use of all of the view that is passed: a launch with a whole buffer waits for a copy to any
-    /// part of it, whatever the kernel accesses. To let both run at once, pass each its part, as by
-    /// [`split_at_mut`](crate::Buffer::split_at_mut).
+    /// The launch counts as a use of the whole view that is passed: a launch with a whole buffer
+    /// waits for a copy to any part of it, whatever the kernel accesses. To let both run at once,
+    /// pass each its own part, as by [`split_at_mut`](crate::Buffer::split_at_mut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -168,11 +169,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Memory that the kernel uses without being passed it as an argument: through an address in
-    /// another argument, or as a [global](crate::Module::global) of its module. As with
-    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written. Launches on several streams that
-    /// write parts of one buffer name their parts; of [more than 32](crate::SliceMut::chunks_mut) in flight, some
-    /// wait for others, unless each part is a buffer of its own.
+    /// Names memory that the kernel uses without being passed it as an argument: through an address
+    /// in another argument, or as a [global](crate::Module::global) of its module. As with
+    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written. Launches on several
+    /// streams that write parts of one buffer name their parts. With [more than
+    /// 32](crate::SliceMut::chunks_mut) in flight, some wait for others, unless each part is a
+    /// buffer of its own.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -193,13 +195,13 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 /// # Shape that is set
 impl<K: StreamKind> Launch<'_, K> {
-    /// The stream that it is launched on.
+    /// The stream that the kernel is launched on.
     pub fn stream(&self) -> &Stream<K> {
         self.stream
     }
 
-    /// Blocks, as [`Launch::grid`] or [`Launch::elements`] set them; 1 by default. A launch for no
-    /// elements has none: `0`.
+    /// The number of blocks, as [`Launch::grid`] or [`Launch::elements`] set it; 1 by default, `0`
+    /// for a launch for no elements.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -1,4 +1,4 @@
-//! Limits of a launch, known before any driver call.
+//! Limits of a launch, checked before any driver call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,7 +22,7 @@ pub(crate) struct LaunchLimits {
 }
 
 impl LaunchLimits {
-    /// Queried from the driver with the function's context current throughout.
+    /// Queries the limits from the driver, with the function's context current throughout.
     pub(crate) fn of(function: &Function) -> Result<Self> {
         let _entered = function.context().enter_briefly()?;
         let number = |attribute| function.number(attribute);
@@ -55,14 +55,14 @@ impl LaunchLimits {
         let names = ["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"];
         match (0..names.len()).find(|at| !(1..=most[*at]).contains(&asked[*at])) {
             Some(at) => limited(function, names[at], asked[at].into(), most[at].into()),
-            // Each factor is at most 1024.
+            // The product fits: each factor is at most 1024.
             None => {
                 limited(function, "threads a block", block.volume() as u64, self.threads.into())
             }
         }
     }
 
-    /// Refuses dynamic shared memory that no block of the kernel can have.
+    /// Refuses more dynamic shared memory than any block of the kernel can have.
     pub(crate) fn check_dynamic(&self, function: &Function, bytes: usize) -> Result<i32> {
         let limit = self.device.shared.saturating_sub(self.static_shared);
         match i32::try_from(bytes) {
@@ -74,7 +74,7 @@ impl LaunchLimits {
         }
     }
 
-    /// Refuses dynamic shared memory that the kernel was not allowed to have.
+    /// Refuses more dynamic shared memory than the kernel is allowed.
     #[inline]
     pub(super) fn check_shared(&self, function: &Function, bytes: usize) -> Result<u32> {
         if bytes > self.max_dynamic.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ impl LaunchLimits {
         Ok(bytes as u32)
     }
 
-    /// Other code may have allowed more, with the raw call or another handle.
+    /// Asks the driver again: other code may have allowed more, by the raw call or another handle.
     #[cold]
     fn check_more_shared(&self, function: &Function, bytes: usize) -> Result<()> {
         self.check_dynamic(function, bytes)?;
@@ -99,7 +99,7 @@ impl LaunchLimits {
         self.max_dynamic.store(bytes, Ordering::Relaxed);
     }
 
-    /// Refuses arguments of other sizes than the parameters have.
+    /// Refuses arguments whose number or sizes differ from the parameters'.
     #[inline]
     pub(crate) fn check_arguments(
         &self,

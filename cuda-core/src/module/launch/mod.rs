@@ -1,4 +1,4 @@
-//! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
+//! Launches: a kernel with its shape and arguments, enqueued by one driver call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, Notes, Recording};
 use crate::util::debug_by;
 
-// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order: rustdoc shows the `impl`s in it.
 mod build;
 
 pub(super) mod argument;
@@ -33,9 +33,9 @@ use shape::LaunchShape;
 
 /// A launch of a kernel on a stream; made by [`Stream::kernel`].
 ///
-/// Buffers are given as references or views. The stream waits for what other streams do with them,
-/// and later users wait for the kernel. Anything that is [`Pod`](crate::Pod) is given by value and
-/// passed to the kernel bit by bit; references to host memory do not compile:
+/// Buffers are given as references or views. The stream waits for other streams' work on them, and
+/// later users of the buffers wait for the kernel. Anything that is [`Pod`](crate::Pod) is given by
+/// value and passed to the kernel bit by bit. References to host memory do not compile:
 ///
 /// ```compile_fail,E0277
 /// fn launch(stream: &cuda_core::Stream, kernel: &cuda_core::Function) {
@@ -44,7 +44,7 @@ use shape::LaunchShape;
 /// }
 /// ```
 ///
-/// The same launch can be made more than once.
+/// A launch can be made more than once.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Module};
@@ -70,8 +70,8 @@ pub struct Launch<'a, K: StreamKind = AnyThread> {
     prepared: Box<Prepared<'a>>,
 }
 
-/// What a launch collects before it is made: less than a kibibyte, which glibc's allocator serves from
-/// the thread's own cache, in a tenth of the time that a larger block takes.
+/// What a launch collects before it is made. Smaller than a kibibyte: glibc's allocator serves that
+/// from the thread's own cache, in a tenth of the time that a larger block takes.
 struct Prepared<'a> {
     function: LaunchedFunction<'a>,
     shape: LaunchShape,
@@ -82,18 +82,18 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// One block, without arguments. Constructed in its box: on the way there, most
-    /// of a kibibyte that is not initialised would be copied.
+    /// Returns one block, without arguments. Constructs it in its box: moving it there would copy
+    /// most of a kibibyte that is not initialised.
     #[inline]
     fn boxed(context: &'a Context, function: LaunchedFunction<'a>) -> Box<Self> {
         let mut memory = Box::new_uninit();
         let place: *mut Self = memory.as_mut_ptr();
         macro_rules! write {
             ($($field:ident: $value:expr,)*) => {
-                // Does not compile if a field is missing.
+                // Fails to compile if a field is missing.
                 let _all = |Self { $($field: _,)* }: Self| ();
                 $(
-                // SAFETY: the field is within the box's memory, which is not initialised.
+                // SAFETY: the field is within the box's uninitialised memory.
                 let field = unsafe { &raw mut (*place).$field };
                 // SAFETY: the field is aligned, and not shared.
                 unsafe { field.write($value) };
@@ -111,10 +111,10 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// The function to launch: given, or looked up. The error is boxed, so that it takes no more room.
+/// The function to launch: given, or looked up. The error is boxed, to keep the type small.
 type LaunchedFunction<'a> = Result<Cow<'a, Function>, Box<Error>>;
 
-/// The function, if it is of the stream's context.
+/// Returns the function, if it belongs to the stream's context.
 #[inline]
 fn usable_on<'l>(function: &'l LaunchedFunction<'_>, stream: &Context) -> Result<&'l Function> {
     match function {
@@ -124,7 +124,7 @@ fn usable_on<'l>(function: &'l LaunchedFunction<'_>, stream: &Context) -> Result
     }
 }
 
-/// A launch that can be made as far as is known before it is.
+/// A launch that passed every check that can be made before the driver call.
 struct Checked<'l, 'a> {
     function: &'l Function,
     /// The driver's description, without the stream.
@@ -133,8 +133,8 @@ struct Checked<'l, 'a> {
     touched: &'l mut Touched<'a>,
 }
 
-/// What [`Stream::kernel`] launches: a [`Function`], or a [`Kernel`] of a library, which the stream's
-/// context chooses the function of. Sealed. A kernel declared by [`kernel!`](crate::kernel!) is
+/// What [`Stream::kernel`] launches: a [`Function`], or a [`Kernel`] of a library, whose function
+/// in the stream's context is used. Sealed. A kernel declared by [`kernel!`](crate::kernel!) is
 /// launched by its own method `on`, which checks the arguments' types.
 ///
 /// ```no_run
@@ -175,12 +175,12 @@ impl InContext for Kernel {
     }
 }
 
-/// Whether what is recorded there is a part of the capture with that id.
+/// Returns whether what is recorded there is a part of the capture with that id.
 fn is_part_of(recording: Option<&Arc<Recording>>) -> impl Fn(u64) -> bool {
     move |capture| recording.is_some_and(|recording| recording.is_within(capture))
 }
 
-/// The error for a kernel that was loaded in another context than that of the stream.
+/// The error for a kernel loaded in another context than the stream's.
 #[cold]
 fn elsewhere(function: &Function, stream: &Context) -> Error {
     let devices = [function.context(), stream].map(|context| context.device().ordinal());
@@ -192,11 +192,11 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
 
 /// # Kernels
 impl<K: StreamKind> Stream<K> {
-    /// Prepares a launch on this stream; see [`Launch`]. The size of a block is to be set.
+    /// Prepares a launch on this stream; see [`Launch`]. The block size is still to be set.
     ///
-    /// The kernel is a [`Function`], or a [`Kernel`] of a library, which is looked up in the stream's
-    /// context as by [`Kernel::function`]: the driver is asked once for each context, and
-    /// [`Launch::launch`] returns the error if there is one.
+    /// The kernel is a [`Function`], or a [`Kernel`] of a library. A [`Kernel`] is looked up in the
+    /// stream's context as by [`Kernel::function`]: the driver is asked once for each context, and
+    /// [`Launch::launch`] returns any error.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -216,47 +216,54 @@ impl<K: StreamKind> Stream<K> {
 
 /// # Launching
 impl<'a, K: StreamKind> Launch<'a, K> {
-    /// Launches the kernel, asynchronously: `cuLaunchKernelEx`, one driver call on a created stream
-    /// unless the stream has to wait for another. The first launch of a function queries its
-    /// limits, too.
+    /// Launches the kernel, asynchronously: `cuLaunchKernelEx`. This is one driver call on a
+    /// created stream, unless the stream has to wait for another. The first launch of a function
+    /// also queries its limits.
     ///
     /// # Errors
     /// Before the launch:
-    /// * [`Error::Launch`] for a dimension that is zero or more than the device or the kernel allows, for too much
-    ///   shared memory, and for arguments that differ in number or size from the kernel's parameters, if the driver
-    ///   reports those (from CUDA 12.4 on);
-    /// * [`Error::Invalid`] for a [`Condition`](crate::Condition) on a stream that its graph is not captured on;
-    /// * [`Error::WrongContext`] for a kernel of another context than the stream's, and for a texture, a surface or
-    ///   memory of another context of its device, unless that memory comes from the driver's pool;
-    /// * [`Error::WrongDevice`] for a texture or a surface of another device, and for memory of another device to which
-    ///   the stream's context was given no [access](crate::Context::enable_peer_access). For memory of a pool: if no
-    ///   pool of that device is open to the stream's device, since the driver is not asked which pool the memory is of.
-    ///   Also for memory that a graph [allocates](Stream::alloc_in_graph) on another device, and for virtual memory that
-    ///   the kernel may write and the device may only read. Memory of other code is not checked.
+    /// * [`Error::Launch`] for a dimension that is zero or more than the device or the kernel
+    ///   allows, for too much shared memory, and for arguments that differ in number or size from
+    ///   the kernel's parameters, if the driver reports those (from CUDA 12.4 on);
+    /// * [`Error::Invalid`] for a [`Condition`](crate::Condition) on a stream that its graph is not
+    ///   captured on;
+    /// * [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
+    ///   texture, a surface or memory of another context of its device, unless that memory comes
+    ///   from the driver's pool;
+    /// * [`Error::WrongDevice`] for a texture or a surface of another device, and for memory of
+    ///   another device to which the stream's context was given no
+    ///   [access](crate::Context::enable_peer_access). Memory of a pool is refused only if no pool
+    ///   of that device is open to the stream's device, since the driver is not asked which pool
+    ///   the memory belongs to. Also for memory that a graph [allocates](Stream::alloc_in_graph) on
+    ///   another device, and for virtual memory that the kernel may write and the device may only
+    ///   read. Memory of other code is not checked.
     ///
-    /// The first launch of a function asks the driver for its limits before these checks; later ones make no call.
+    /// The first launch of a function queries its limits before these checks; later launches query
+    /// nothing.
     ///
-    /// What the driver refuses: [`LaunchError::Refused`] in [`Error::Launch`], with its code, such as
-    /// `COOPERATIVE_LAUNCH_TOO_LARGE`. An error while the kernel runs is reported by the call that waits for it.
+    /// [`LaunchError::Refused`] in [`Error::Launch`] if the driver refuses the launch, with its
+    /// code, such as `COOPERATIVE_LAUNCH_TOO_LARGE`. The call that waits for the kernel reports an
+    /// error of its execution.
     ///
     /// # Safety
     /// * The arguments match the kernel's parameters in number, order, size and meaning.
     /// * The kernel accesses only memory that it was given: arguments, within their bounds, memory
     ///   passed to [`Launch::uses`], and memory that this crate does not manage and that is ordered
     ///   by other means. It writes only memory that was given as `&mut`.
-    /// * Memory of another device's pool is of a pool that is open to the stream's device.
-    /// * Addresses among the values, or in memory, are of memory that lives until the kernel has
+    /// * Memory of another device's pool belongs to a pool that is open to the stream's device.
+    /// * Memory whose address is passed as a value, or lies in memory, lives until the kernel has
     ///   completed.
-    /// * Bytes that it writes to a buffer are values of the buffer's type, as any bytes are of a
-    ///   [`Pod`](crate::Pod).
-    /// * With [`Launch::programmatic`], every block of it waits for the work before it, by
-    ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
-    ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
-    ///   be such memory.
-    /// * On a stream of [`Graph::capture`](crate::Graph::capture), all this holds for each launch of
-    ///   the graph, also if safe code changes the other operations of an executable or leaves them out:
-    ///   [`GraphExec::set_enabled`](crate::GraphExec::set_enabled), `set_copy`, `set_fill`. Work that
-    ///   another thread enqueues during such a launch may use the memory at the same time as the kernel.
+    /// * Bytes that the kernel writes to a buffer are values of the buffer's type, as any bytes are
+    ///   of a [`Pod`](crate::Pod).
+    /// * With [`Launch::programmatic`], every block of the kernel waits for the work before it, by
+    ///   `griddepcontrol.wait`, before the block ends. Until that wait the block accesses no memory
+    ///   that anything enqueued earlier on the stream uses, or has used: memory allocated on the
+    ///   stream since may be such memory.
+    /// * On a stream of [`Graph::capture`](crate::Graph::capture), all this holds for each launch
+    ///   of the graph, also if safe code changes the other operations of an executable or leaves
+    ///   them out: [`GraphExec::set_enabled`](crate::GraphExec::set_enabled), `set_copy`,
+    ///   `set_fill`. Work that another thread enqueues during such a launch may use the memory at
+    ///   the same time as the kernel.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -284,7 +291,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
-        // A function of the driver's is known by its handle for as long as its code is kept.
+        // The function is kept once per driver handle, which is unique while the function's code is
+        // kept.
         let (touches, reached) = touched.parts();
         let notes = || {
             let traits =
@@ -293,10 +301,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             notes.reach(reached())
         };
         let (seq, result) = bound.submit_noted(OP, touches, notes, |_| {
-            // SAFETY: the function is loaded and of the stream's context; the configuration, its
-            // attributes and the arguments live during the call, which copies them; there is one
-            // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory
-            // that the kernel uses stays allocated until it is done: frees wait for its marks.
+            // SAFETY: the function is loaded and belongs to the stream's context; the
+            // configuration, its attributes and the arguments live during the call, which copies
+            // them; by the caller's promise there is one pointer per parameter, to as many bytes as
+            // the parameter has. Memory that the kernel uses stays allocated until it completes:
+            // frees wait for its marks.
             unsafe { cu::cuLaunchKernelEx(&config, raw, pointers, std::ptr::null_mut()) }
         });
         if recording.is_none() {
@@ -305,7 +314,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         result.map_err(|error| self.refused(error))
     }
 
-    /// Says in the error of the launch what was asked for, unless earlier work caused the error.
+    /// Adds to the error what the launch asked for, unless earlier work caused the error.
     #[cold]
     fn refused(&self, error: Error) -> Error {
         match (&error, &self.prepared.function) {
@@ -317,7 +326,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         }
     }
 
-    /// The launch for no elements, which is only checked.
+    /// Checks a launch for no elements, and enqueues nothing.
     #[cold]
     fn launch_nothing(&mut self) -> Result<()> {
         let core = self.stream.core();
@@ -327,8 +336,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         touched.cross(function).map(drop)
     }
 
-    /// Refuses what can be known to fail.
-    // Inlined, so that the result needs no memory.
+    /// Refuses a launch that would certainly fail.
+    // Inlined, so that the result is not copied through memory.
     #[inline(always)]
     fn check(&mut self) -> Result<Checked<'_, 'a>> {
         let Prepared { function, shape, arguments, touched, .. } = &mut *self.prepared;
@@ -340,9 +349,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Ok(Checked { function, config, arguments, touched })
     }
 
-    /// Describes the launch as the node of a graph, and says what it uses. It may set conditions of the
-    /// graph with that id. It may not use memory of another device, since only a capture notes what needs
-    /// access.
+    /// Describes the launch as a graph node, and passes on what it uses. The kernel may set only
+    /// conditions of the graph with that id. It may not use memory of another device, since only a
+    /// capture notes the access that this needs.
     pub(crate) fn as_node<R>(
         &mut self,
         op: &'static str,
@@ -373,7 +382,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         call(function, &node, touched.parts().0)
     }
 
-    /// Asks about this launch, with its context current.
+    /// Queries the driver about this launch, with its context current.
     fn ask(
         &mut self,
         op: &'static str,
@@ -384,7 +393,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Error::unless(!none, op, "a cluster has at least one block")?;
         let _entered = self.stream.context().enter_briefly()?;
         let stream = self.stream.core().raw();
-        // The arguments do not count, and need not be there.
+        // The queries ignore the arguments, so none need be set.
         let Prepared { function, shape, .. } = &mut *self.prepared;
         let function = usable_on(function, self.stream.context())?;
         let mut config = shape.config(function, function.limits()?)?;
@@ -393,12 +402,13 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Ok(u32::try_from(number).unwrap_or(0))
     }
 
-    /// The most blocks that a [cluster](Launch::cluster) of this launch may have, given its grid, block
-    /// and shared memory: `cuOccupancyMaxPotentialClusterSize`. It may be asked before there are
-    /// arguments.
+    /// Returns the most blocks that a [cluster](Launch::cluster) of this launch may have, given its
+    /// grid, block and shared memory: `cuOccupancyMaxPotentialClusterSize`. Arguments need not be
+    /// set yet.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
+    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a
+    /// [cluster](Launch::cluster) of no block.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -416,11 +426,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         })
     }
 
-    /// Clusters of this launch that the device holds at once: `cuOccupancyMaxActiveClusters`. It may be
-    /// asked before there are arguments.
+    /// Returns how many clusters of this launch the device holds at once:
+    /// `cuOccupancyMaxActiveClusters`. Arguments need not be set yet.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
+    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a
+    /// [cluster](Launch::cluster) of no block.
     #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
@@ -449,7 +460,7 @@ mod tests {
             size_of::<T>()
         }
         assert_eq!(sent::<Launch<'_, AnyThread>>(), 2 * size_of::<usize>());
-        // The largest that glibc keeps for the thread is 1032 bytes.
+        // glibc's thread cache keeps blocks of up to 1032 bytes.
         assert!(size_of::<Prepared<'_>>() <= 1024);
     }
 }

@@ -1,4 +1,4 @@
-//! The shape of a launch: what it asks for besides its arguments.
+//! The shape of a launch: everything it asks for besides its arguments.
 
 use std::{fmt, ptr};
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::module::Function;
 use crate::util::from;
 
-/// A size in up to three dimensions; those left out are 1.
+/// A size in up to three dimensions; omitted dimensions are 1.
 ///
 /// ```
 /// use cuda_core::Dimensions;
@@ -24,9 +24,9 @@ use crate::util::from;
 pub struct Dimensions {
     /// The first dimension, in which neighbouring indices are adjacent.
     pub x: u32,
-    /// The second.
+    /// The second dimension.
     pub y: u32,
-    /// The third.
+    /// The third dimension.
     pub z: u32,
 }
 
@@ -34,12 +34,12 @@ impl Dimensions {
     pub(super) const ONE: Self = Self { x: 1, y: 1, z: 1 };
     pub(super) const NONE: Self = Self { x: 0, y: 1, z: 1 };
 
-    /// The product.
+    /// The product of the dimensions.
     pub fn volume(self) -> u128 {
         u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
     }
 
-    /// Whether no dimension is zero, or more than that of `most`.
+    /// Returns whether no dimension is zero, or more than the same dimension of `most`.
     #[inline]
     pub(super) fn is_within(self, most: [u32; 3]) -> bool {
         let fits = |size: u32, most: u32| size.wrapping_sub(1) < most;
@@ -47,7 +47,7 @@ impl Dimensions {
     }
 }
 
-/// `4`, `4x2` or `4x2x8`.
+/// Writes `4`, `4x2` or `4x2x8`.
 impl fmt::Display for Dimensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -65,7 +65,7 @@ from! {
     [] [u32; 3] => Dimensions: |xyz| Self { x: xyz[0], y: xyz[1], z: xyz[2] };
 }
 
-/// What a launch asks for besides its arguments.
+/// Everything a launch asks for besides its arguments.
 pub(super) struct LaunchShape {
     pub(super) grid: Dimensions,
     pub(super) block: Dimensions,
@@ -74,7 +74,7 @@ pub(super) struct LaunchShape {
 }
 
 impl LaunchShape {
-    /// One block, of a size that is yet to be set.
+    /// One block, whose size is still to be set.
     pub(super) const UNSET: Self = Self {
         grid: Dimensions::ONE,
         block: Dimensions::NONE,
@@ -82,7 +82,8 @@ impl LaunchShape {
         attributes: Attributes::NONE,
     };
 
-    /// The driver's description, without the stream. Refuses what can be known to fail.
+    /// Returns the driver's description, without the stream. Refuses a shape that would certainly
+    /// fail.
     #[inline(always)]
     pub(super) fn config(
         &mut self,

@@ -12,7 +12,7 @@ use crate::util::library::{FORKED_MEANWHILE, find, functions, set};
 pub(super) type RawProgram = *mut c_void;
 
 functions! {
-    /// Functions of NVRTC, all of them in version 11.2, which return an `nvrtcResult`.
+    /// Functions of NVRTC that return an `nvrtcResult`; version 11.2 has all of them.
     Api {
         version = c"nvrtcVersion"(*mut c_int, *mut c_int);
         error_string = c"nvrtcGetErrorString"(c_int) -> *const c_char;
@@ -34,7 +34,7 @@ functions! {
     }
 }
 
-/// NVRTC, loaded at the first call; the result is kept for the life of the process.
+/// Returns NVRTC's functions. The first call loads the library, for the life of the process.
 pub(super) fn api() -> Result<&'static Api> {
     static LOADED: LoadOnce<Result<Api>> = LoadOnce::new();
     match LOADED.get_or_init(open) {
@@ -43,7 +43,7 @@ pub(super) fn api() -> Result<&'static Api> {
     }
 }
 
-/// The environment variable that names a library to use.
+/// The environment variable that names the library to use.
 const OVERRIDE: &str = "CUDA_CORE_NVRTC";
 
 /// The library's names, newest first.
@@ -52,7 +52,7 @@ const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"
 #[cfg(windows)]
 const NAMES: [&str; 3] = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"];
 
-/// The library's folder in a toolkit: on Windows one from CUDA 13 on, and another before.
+/// The library's folders in a toolkit: on Windows one from CUDA 13 on, and another before.
 const FOLDERS: &[&str] = if cfg!(windows) { &["bin/x64", "bin"] } else { &["lib64"] };
 
 /// The default location of a toolkit. Miri accesses no files.
@@ -61,15 +61,15 @@ const ROOT: Option<&str> = if cfg!(any(windows, miri)) { None } else { Some("/us
 fn open() -> Result<Api> {
     find(OVERRIDE, &NAMES, in_toolkits, |library| {
         // SAFETY: the library is NVRTC by its name, or the user's replacement; the signatures of
-        // NVRTC's functions have never changed. It is never unloaded.
+        // NVRTC's functions have never changed. The library is never unloaded.
         unsafe { Api::resolve(&mut |name| library.symbol(name)) }
     })
     .map_err(|tried| Error::NoNvrtc { tried: tried.into() })
 }
 
-/// Where toolkits may be: as the environment says, and at the default location.
+/// Returns where toolkits may be: the folders that the environment names, and the default location.
 fn toolkits() -> impl Iterator<Item = PathBuf> {
-    // The user who started a process with more rights must not choose the code that it runs.
+    // In a process with more rights than its user, the user must not choose the code that it runs.
     let named = match os::is_privileged() {
         true => [None, None],
         false => [set("CUDA_HOME"), set("CUDA_PATH")],
@@ -77,8 +77,8 @@ fn toolkits() -> impl Iterator<Item = PathBuf> {
     named.into_iter().flatten().chain(ROOT.map(OsString::from)).map(PathBuf::from)
 }
 
-/// The folders of the first toolkit that has CUDA's headers: from CUDA 13 on, those of the C++ library are
-/// in another one.
+/// Returns the header folders of the first toolkit that has CUDA's headers. From CUDA 13 on, the
+/// C++ library has another folder.
 pub(super) fn header_folders() -> Option<impl Iterator<Item = PathBuf>> {
     let mut includes = toolkits().map(|root| root.join("include"));
     let include = includes.find(|include| include.join("cuda_fp16.h").exists())?;
@@ -86,7 +86,8 @@ pub(super) fn header_folders() -> Option<impl Iterator<Item = PathBuf>> {
     Some(folders.into_iter().filter(|folder| folder.exists()))
 }
 
-/// The libraries that the loader finds by name, and those of toolkits: on Windows, the latter first.
+/// Lists the libraries that the loader finds by name, and those in toolkits; on Windows, toolkits
+/// come first.
 fn in_toolkits(by_name: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut in_folders = Vec::new();
     for root in toolkits() {
@@ -95,7 +96,7 @@ fn in_toolkits(by_name: Vec<PathBuf>) -> Vec<PathBuf> {
         }
     }
     if cfg!(windows) {
-        // The toolkit's installer adds its folder to `PATH`; the loader does not search that, see
+        // The toolkit's installer adds its folder to `PATH`, which the loader does not search: see
         // `os::Library`.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());

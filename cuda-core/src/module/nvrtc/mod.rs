@@ -1,11 +1,11 @@
 //! NVRTC: CUDA C++ compiled while the program runs.
 //!
 //! The library, `libnvrtc.so.13`, `.12` or `.11.2` (`nvrtc64_*.dll` on Windows), comes with the
-//! CUDA toolkit or as a package of its own, not with the driver. The first call searches for it: by
-//! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; on Windows below
-//! the first two, in `PATH`, and in the directories of the program and the system. The environment
-//! variable `CUDA_CORE_NVRTC` names a library to use instead; all these variables are ignored in a
-//! set-uid program. Compiling needs neither a driver nor a device.
+//! CUDA toolkit or as a package of its own, not with the driver. The first call searches for it by
+//! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`. On Windows it
+//! searches below the first two, in `PATH`, and in the directories of the program and the system.
+//! The environment variable `CUDA_CORE_NVRTC` names a library to use instead. A set-uid program
+//! ignores all these variables. Compiling needs neither a driver nor a device.
 //!
 //! ```no_run
 //! use cuda_core::{Device, Module, nvrtc};
@@ -41,8 +41,8 @@ use api::{Api, api};
 use output::Output;
 use program::CreatedProgram;
 
-/// Compiles a program to PTX for the oldest devices that NVRTC supports; the driver compiles that
-/// for the actual device. [`Program`] has options.
+/// Compiles a program to PTX for the oldest devices that NVRTC supports; the driver then compiles
+/// the PTX for the actual device. [`Program`] has options.
 ///
 /// # Errors
 /// As [`Program::compile`].
@@ -57,7 +57,7 @@ pub fn compile(source: &str) -> Result<Ptx> {
     Program::new(source).compile()
 }
 
-/// NVRTC's version, that of the toolkit it comes with: `nvrtcVersion`.
+/// Returns NVRTC's version, which is that of its toolkit: `nvrtcVersion`.
 ///
 /// # Errors
 /// [`Error::NoNvrtc`]; [`Error::Nvrtc`] if NVRTC fails.
@@ -77,11 +77,12 @@ pub fn version() -> Result<Version> {
     // SAFETY: "nvrtcResult nvrtcVersion(int *, int *)" writes two ints, to locals that outlive the
     // call.
     api.check("nvrtcVersion", unsafe { (api.version)(&mut major, &mut minor) })?;
-    // Neither is ever negative.
+    // NVRTC returns no negative version.
     Ok(Version::new(major as u32, minor as u32))
 }
 
-/// Compute capabilities that NVRTC compiles for, ascending, 90 for 9.0: `nvrtcGetSupportedArchs`.
+/// Returns the compute capabilities that NVRTC compiles for, ascending, 90 for 9.0:
+/// `nvrtcGetSupportedArchs`.
 ///
 /// # Errors
 /// [`Error::NoNvrtc`]; [`Error::Nvrtc`] if NVRTC fails.
@@ -128,19 +129,19 @@ pub struct Program {
     architecture: Architecture,
 }
 
-/// What a program is compiled for.
+/// The architecture that a program is compiled for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Architecture {
-    /// NVRTC's default: the oldest that it supports, as PTX.
+    /// NVRTC's default, the oldest architecture that it supports: as PTX only.
     Oldest,
-    /// The newest that NVRTC supports, up to this one.
+    /// The newest architecture that NVRTC supports, up to this one.
     UpTo(u32),
-    /// This one, by its name.
+    /// The architecture with this name.
     Named(String),
 }
 
 impl Program {
-    /// A program without options.
+    /// Creates a program without options.
     #[doc(alias("nvrtcCreateProgram"))]
     pub fn new(source: impl Into<String>) -> Self {
         Self {
@@ -153,39 +154,39 @@ impl Program {
         }
     }
 
-    /// The program's name in the compiler's messages.
+    /// Sets the program's name in the compiler's messages.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The text for `#include "name"` and `#include <name>`.
+    /// Adds the text for `#include "name"` and `#include <name>`.
     pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
     }
 
-    /// An option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
+    /// Adds an option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
     pub fn option(mut self, option: impl Into<OsString>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// A folder to search for `#include`: `--include-path`.
+    /// Adds a folder to search for `#include`: `--include-path`.
     pub fn include_path(self, path: impl AsRef<Path>) -> Self {
         let mut option = OsString::from("--include-path=");
         option.push(path.as_ref());
         self.option(option)
     }
 
-    /// The folders of a CUDA toolkit's headers, such as `cuda_fp16.h`, `cooperative_groups.h` and
-    /// `cuda/std/atomic`, to search for `#include`: below `CUDA_HOME`, `CUDA_PATH` or, except on Windows,
-    /// `/usr/local/cuda`, the first of them that has `include/cuda_fp16.h`. The two variables are ignored in a
-    /// set-uid program. Elsewhere, as in a package of NVIDIA's for Python, the headers are found by
-    /// [`include_path`](Self::include_path).
+    /// Adds the folders of a CUDA toolkit's headers, such as `cuda_fp16.h`, `cooperative_groups.h`
+    /// and `cuda/std/atomic`, to search for `#include`. The toolkit is the first below `CUDA_HOME`,
+    /// `CUDA_PATH` or, except on Windows, `/usr/local/cuda`, that has `include/cuda_fp16.h`. A
+    /// set-uid program ignores the two variables. For headers elsewhere, as in NVIDIA's Python
+    /// packages, use [`include_path`](Self::include_path).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if none of these folders has them.
+    /// [`Error::Invalid`] if none of these folders has the headers.
     ///
     /// ```no_run
     /// use cuda_core::nvrtc::Program;
@@ -202,24 +203,24 @@ impl Program {
         Ok(folders.fold(self, Self::include_path))
     }
 
-    /// A macro with a value, usually `1`: `--define-macro`.
+    /// Defines a macro with a value, usually `1`: `--define-macro`.
     pub fn define(self, name: &str, value: impl fmt::Display) -> Self {
         self.option(format!("--define-macro={name}={value}"))
     }
 
     /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC supports, if
-    /// that is older: `--gpu-architecture`.
+    /// that one is older: `--gpu-architecture`.
     pub fn capability(mut self, capability: u32) -> Self {
         self.architecture = Architecture::UpTo(capability);
         self
     }
 
     /// Compiles for an architecture by its name, without `sm_` or `compute_`: `--gpu-architecture`.
-    /// Replaces [`Program::capability`], and the other way round.
+    /// Replaces [`Program::capability`], and vice versa.
     ///
     /// Names may end in a letter, which [`Program::capability`] cannot express: code for `90a` may
-    /// use every instruction of capability 9.0 and runs on no other; code for `100f` runs on its
-    /// family.
+    /// use every instruction of capability 9.0 and runs on no other capability; code for `100f`
+    /// runs on its family.
     ///
     /// ```no_run
     /// use cuda_core::nvrtc::Program;
@@ -233,25 +234,26 @@ impl Program {
         self
     }
 
-    /// [`Program::capability`] of a device.
+    /// Sets the [`Program::capability`] of a device.
     ///
     /// # Errors
     /// The driver's.
     pub fn device(self, device: Device) -> Result<Self> {
         let (major, minor) = device.compute_capability()?;
-        // Neither is ever negative.
+        // The driver returns no negative numbers.
         Ok(self.capability(10 * major as u32 + minor as u32))
     }
 
-    /// An expression that names a kernel or a variable, such as `scale<float>`; instantiates
-    /// templates, and makes its mangled name available afterwards: `nvrtcAddNameExpression`.
+    /// Adds an expression that names a kernel or a variable, such as `scale<float>`:
+    /// `nvrtcAddNameExpression`. NVRTC instantiates its templates, and its mangled name is
+    /// available after compiling.
     #[doc(alias("nvrtcAddNameExpression"))]
     pub fn name_expression(mut self, expression: impl Into<String>) -> Self {
         self.expressions.push(expression.into());
         self
     }
 
-    /// The source.
+    /// The program's source.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -267,7 +269,8 @@ impl Program {
     }
 
     /// The options: those [given as they are](Self::option), [paths](Self::include_path) and
-    /// [macros](Self::define); without the architecture, which is chosen when it is compiled.
+    /// [macros](Self::define). The architecture is not among them: it is chosen when the program is
+    /// compiled.
     ///
     /// ```
     /// use cuda_core::nvrtc::Program;
@@ -313,8 +316,8 @@ impl Program {
     }
 
     /// Compiles to a binary for devices of the program's [capability](Program::capability) or
-    /// [architecture](Program::architecture), one of which must be set: `nvrtcCompileProgram`,
-    /// `nvrtcGetCUBIN`. Load it with [`Module::from_cubin`](crate::Module::from_cubin).
+    /// [architecture](Program::architecture): `nvrtcCompileProgram`, `nvrtcGetCUBIN`. One of the
+    /// two must be set. Load the binary with [`Module::from_cubin`](crate::Module::from_cubin).
     ///
     /// # Errors
     /// As [`Program::compile`]; [`Error::Nvrtc`] if neither is set.
@@ -323,7 +326,7 @@ impl Program {
         let (program, log) = self.build(api, "sm")?;
         let image = program.output("nvrtcGetCUBIN", api.cubin_size, api.cubin)?;
         // "The value of cubinSizeRet is set to 0 if the value specified to -arch is a virtual
-        // architecture", as the default is.
+        // architecture", and the default architecture is virtual.
         if image.is_empty() {
             let reason = "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
                           (Program::capability or Program::architecture), and no link-time optimisation";
@@ -333,8 +336,8 @@ impl Program {
         Ok(Cubin::new(image, self.output(&program, log)?))
     }
 
-    /// The compiled program with its log. `kind` is the architecture's: `compute` (virtual) or `sm`
-    /// (real).
+    /// Compiles the program, and returns it with its log. `kind` is the kind of architecture:
+    /// `compute` (virtual) or `sm` (real).
     fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(CreatedProgram<'a>, String)> {
         let source = c_string("nvrtcCreateProgram", &self.source)?;
         let name = c_string("nvrtcCreateProgram", &self.name)?;
@@ -355,21 +358,21 @@ impl Program {
         Ok((program, log))
     }
 
-    /// The architecture's name; [`None`] for NVRTC's default.
+    /// Returns the architecture's name; [`None`] for NVRTC's default.
     fn target(&self) -> Result<Option<String>> {
         Ok(match &self.architecture {
             Architecture::Oldest => None,
             Architecture::UpTo(wanted) => {
                 let known = supported_architectures()?;
                 let best = known.into_iter().filter(|known| known <= wanted).max();
-                // If there is none, NVRTC's own error is better.
+                // If NVRTC supports none that old, its own error is better.
                 Some(best.unwrap_or(*wanted).to_string())
             }
             Architecture::Named(name) => Some(name.clone()),
         })
     }
 
-    /// The results besides the code.
+    /// Returns the results besides the code.
     fn output(&self, program: &CreatedProgram<'_>, log: String) -> Result<Output> {
         let name = |expression: &String| {
             let symbol = c_string("nvrtcGetLoweredName", expression)?;
@@ -392,7 +395,7 @@ fn c_strings<'a>(
 }
 
 impl Api {
-    /// Turns NVRTC's result into this crate's.
+    /// Turns NVRTC's result code into this crate's result.
     fn check(&self, op: &'static str, code: i32) -> Result<()> {
         self.check_with_log(op, code, String::new)
     }
@@ -406,7 +409,7 @@ impl Api {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes no pointer; every number has an answer.
+        // SAFETY: the call takes no pointer, and answers every number.
         let reason: *const c_char = unsafe { (self.error_string)(code) };
         let reason = if reason.is_null() {
             format!("error {code}")
@@ -418,12 +421,12 @@ impl Api {
     }
 }
 
-/// The addresses of C strings, which must outlive the use of the addresses.
+/// Returns the addresses of C strings, which must outlive the use of the addresses.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).collect()
 }
 
-/// An array's address; null for an empty one.
+/// Returns an array's address; null for an empty array.
 fn array<T>(array: &[T]) -> *const T {
     if array.is_empty() { ptr::null() } else { array.as_ptr() }
 }

@@ -2,7 +2,7 @@
 
 use crate::util::debug_by;
 
-/// The results besides the code.
+/// The results of a compilation besides the code.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
     pub(super) log: String,
@@ -38,7 +38,7 @@ impl Ptx {
         Self { text, output }
     }
 
-    /// The text.
+    /// The PTX text.
     #[doc(alias("nvrtcGetPTX"))]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -95,7 +95,7 @@ impl Cubin {
         Self::new(image, Output { log, names: Vec::new() })
     }
 
-    /// The image.
+    /// The bytes of the image.
     #[doc(alias("nvrtcGetCUBIN"))]
     pub fn as_bytes(&self) -> &[u8] {
         &self.image

@@ -1,4 +1,4 @@
-//! A program object of NVRTC's.
+//! A program object of NVRTC.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -7,7 +7,7 @@ use super::api::{Api, RawProgram};
 use super::{array, pointers};
 use crate::error::{Result, c_text};
 
-/// A program of NVRTC's; destroyed when it is dropped.
+/// A program object of NVRTC, destroyed when dropped.
 pub(super) struct CreatedProgram<'a> {
     api: &'a Api,
     // INVARIANT: created by `nvrtcCreateProgram`, destroyed in `drop` only.
@@ -15,7 +15,7 @@ pub(super) struct CreatedProgram<'a> {
 }
 
 impl<'a> CreatedProgram<'a> {
-    /// `nvrtcCreateProgram`; as many `texts` as `names`.
+    /// `nvrtcCreateProgram`; there must be as many `texts` as `names`.
     pub(super) fn create(
         api: &'a Api,
         source: &CStr,
@@ -44,8 +44,8 @@ impl<'a> CreatedProgram<'a> {
 
     /// `nvrtcAddNameExpression`, before the program is compiled.
     pub(super) fn add_name_expression(&self, expression: &CStr) -> Result<()> {
-        // SAFETY: by the invariant a live program; the expression is NUL-terminated and read during
-        // the call only.
+        // SAFETY: by the invariant the program is live; the expression is NUL-terminated and read
+        // during the call only.
         let code = unsafe { (self.api.add_name_expression)(self.raw, expression.as_ptr()) };
         self.api.check("nvrtcAddNameExpression", code)
     }
@@ -53,7 +53,7 @@ impl<'a> CreatedProgram<'a> {
     /// `nvrtcCompileProgram`; returns the log, also on failure.
     pub(super) fn compile(&self, options: &[CString]) -> Result<String> {
         let options = pointers(options);
-        // SAFETY: by the invariant a live program; there are as many options as passed, all
+        // SAFETY: by the invariant the program is live; there are as many options as passed, all
         // NUL-terminated and read during the call only.
         let code = unsafe {
             (self.api.compile_program)(self.raw, options.len() as c_int, array(&options))
@@ -68,7 +68,8 @@ impl<'a> CreatedProgram<'a> {
         Ok(c_text(&bytes).trim_end().to_owned())
     }
 
-    /// A result of NVRTC's, by two functions of the same program: its size, and its bytes.
+    /// Returns one of NVRTC's results, by two functions for the same program: the size, and the
+    /// bytes.
     pub(super) fn output(
         &self,
         op: &'static str,
@@ -76,14 +77,14 @@ impl<'a> CreatedProgram<'a> {
         get: unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>> {
         let mut len = 0;
-        // SAFETY: by the invariant a live program; the call writes one size, to a local that
+        // SAFETY: by the invariant the program is live; the call writes one size, to a local that
         // outlives it.
         self.api.check(op, unsafe { size(self.raw, &mut len) })?;
         let mut bytes = vec![0u8; len];
         if len > 0 {
             let to = bytes.as_mut_ptr().cast();
-            // SAFETY: by the invariant a live program; there is room for as many bytes as NVRTC
-            // reported.
+            // SAFETY: by the invariant the program is live; there is room for as many bytes as
+            // NVRTC reported.
             self.api.check(op, unsafe { get(self.raw, to) })?;
         }
         Ok(bytes)
@@ -92,8 +93,8 @@ impl<'a> CreatedProgram<'a> {
     /// `nvrtcGetLoweredName`, for an expression added before.
     pub(super) fn lowered_name(&self, expression: &CStr) -> Result<String> {
         let mut name = ptr::null();
-        // SAFETY: by the invariant a live program; the expression is NUL-terminated and read during
-        // the call only, which writes one pointer, to a local that outlives it.
+        // SAFETY: by the invariant the program is live; the expression is NUL-terminated and read
+        // during the call only; the call writes one pointer, to a local that outlives it.
         let code = unsafe { (self.api.lowered_name)(self.raw, expression.as_ptr(), &mut name) };
         self.api.check("nvrtcGetLoweredName", code)?;
         // SAFETY: a C string that lives as long as the program ("the memory for the lowered name
@@ -105,8 +106,8 @@ impl<'a> CreatedProgram<'a> {
 
 impl Drop for CreatedProgram<'_> {
     fn drop(&mut self) {
-        // SAFETY: by the invariant a live program, which nothing uses after this; the call takes it
-        // by address to clear it. A failure leaves some host memory allocated.
+        // SAFETY: by the invariant the program is live, and nothing uses it after this; the call
+        // takes its address to clear it. A failure leaks some host memory.
         unsafe { (self.api.destroy_program)(&mut self.raw) };
     }
 }

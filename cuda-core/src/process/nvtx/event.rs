@@ -1,10 +1,10 @@
-//! Events with attributes.
+//! NVTX events with attributes.
 
 use std::ffi::{CString, c_char};
 
 use crate::util::from;
 
-/// A range or a mark with what a profiler shows beside its name: a colour, a category, a number.
+/// A range or a mark with attributes that a profiler shows beside its name: a colour, a category, a number.
 ///
 /// ```no_run
 /// use cuda_core::nvtx::{self, NvtxEvent};
@@ -25,7 +25,7 @@ pub struct NvtxEvent<'a> {
     payload: NvtxPayload,
 }
 
-/// The number that an [event](NvtxEvent) shows: from a `u64`, an `i64` or an `f64`.
+/// The number that an [event](NvtxEvent) shows: a `u64`, an `i64` or an `f64`.
 ///
 /// ```
 /// assert_ne!(cuda_core::nvtx::NvtxPayload::from(1u64), cuda_core::nvtx::NvtxPayload::from(1.0));
@@ -33,68 +33,68 @@ pub struct NvtxEvent<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum NvtxPayload {
-    /// None.
+    /// No number.
     #[default]
     None,
-    /// A count, such as one of bytes.
+    /// A count, such as a number of bytes.
     Unsigned(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// Any other.
+    /// Any other number.
     Float(f64),
 }
 
 impl<'a> NvtxEvent<'a> {
-    /// An event with a name alone, which ends at a NUL.
+    /// Creates an event that has only a name, which ends at a NUL.
     pub const fn new(name: &'a str) -> Self {
         Self { name, color: None, category: 0, payload: NvtxPayload::None }
     }
 
-    /// Its colour: alpha, red, green and blue from the highest byte on.
+    /// Sets the colour: alpha, red, green and blue from the highest byte on.
     pub const fn color(mut self, argb: u32) -> Self {
         self.color = Some(argb);
         self
     }
 
-    /// Its category, which profilers filter by, and which [`name_category`](super::name_category)
-    /// names; 0 is none.
+    /// Sets the category, by which profilers filter and which [`name_category`](super::name_category) names;
+    /// 0 is none.
     pub const fn category(mut self, category: u32) -> Self {
         self.category = category;
         self
     }
 
-    /// The number that it shows.
+    /// Sets the number that the event shows.
     pub fn payload(mut self, payload: impl Into<NvtxPayload>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// Its name, as it was given.
+    /// The event's name, as it was given.
     pub const fn get_name(&self) -> &'a str {
         self.name
     }
 
-    /// Its [colour](Self::color), if it has one.
+    /// The event's [colour](Self::color), if it has one.
     pub const fn get_color(&self) -> Option<u32> {
         self.color
     }
 
-    /// Its [category](Self::category); 0 is none.
+    /// The event's [category](Self::category); 0 is none.
     pub const fn get_category(&self) -> u32 {
         self.category
     }
 
-    /// The [number](Self::payload) that it shows.
+    /// The [number](Self::payload) that the event shows.
     pub const fn get_payload(&self) -> NvtxPayload {
         self.payload
     }
 
-    /// The name, if the event has nothing else.
+    /// Whether the event has only a name.
     pub(super) fn is_plain(&self) -> bool {
         *self == Self::new(self.name)
     }
 
-    /// As the tool takes it; it refers to `name`.
+    /// Converts the event to the tool's representation, which refers to `name`.
     pub(super) fn attributes(&self, name: &CString) -> EventAttributes {
         let (payload_type, payload) = match self.payload {
             NvtxPayload::None => (0, 0),
@@ -117,7 +117,7 @@ impl<'a> NvtxEvent<'a> {
     }
 }
 
-/// A text as C has it, up to the first NUL.
+/// Converts a text to a C string, up to the first NUL.
 pub(super) fn c_name(name: &str) -> CString {
     CString::new(name.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
@@ -136,7 +136,7 @@ pub(super) struct EventAttributes {
     pub(super) version: u16,
     pub(super) size: u16,
     pub(super) category: u32,
-    /// 1: `color` is one.
+    /// 1 if `color` is set.
     pub(super) color_type: i32,
     pub(super) color: u32,
     /// 0: none; 1 to 3: a `u64`, an `i64`, an `f64`.

@@ -1,9 +1,9 @@
 //! Names for profilers: NVTX ranges and marks.
 //!
-//! Nsight Systems and other tools that show NVTX set the variable `NVTX_INJECTION64_PATH` to their own
-//! library for the programs that they run. The first call loads that library; without the variable, or
-//! in a set-uid program, each call is one atomic load and does nothing. Nothing else has to be
-//! installed. Events are in the default domain.
+//! Nsight Systems and other tools that show NVTX set the variable `NVTX_INJECTION64_PATH` for the programs
+//! that they run to the path of their own library. The first call loads that library. Without the variable,
+//! or in a set-uid program, each call is one atomic load and does nothing. Nothing else has to be installed.
+//! Events belong to the default domain.
 //!
 //! ```no_run
 //! use cuda_core::{Device, nvtx};
@@ -16,9 +16,9 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
-//! Profilers show the GPU work of a range, too: what is enqueued between its begin and its end. An
-//! [`NvtxEvent`] has a colour, a category and a number; [`Stream::set_name`](crate::Stream::set_name)
-//! names the row of a stream.
+//! Profilers also show the GPU work of a range: the work enqueued between its begin and its end. An
+//! [`NvtxEvent`] has a colour, a category and a number; [`Stream::set_name`](crate::Stream::set_name) names
+//! the row of a stream.
 
 mod event;
 
@@ -42,12 +42,12 @@ pub use event::{NvtxEvent, NvtxPayload};
 #[derive(Debug)]
 pub struct NvtxRange {
     begun: bool,
-    /// Ranges nest in the thread that begins them.
+    /// Ranges nest on the thread that begins them.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Begins a range on the calling thread, a name or an [`NvtxEvent`], within those that have begun there:
-/// `nvtxRangePushA`, `nvtxRangePushEx`. The name ends at a NUL.
+/// Begins a range with a name or an [`NvtxEvent`] on the calling thread, nested in the ranges that are open
+/// there: `nvtxRangePushA`, `nvtxRangePushEx`. The name ends at a NUL.
 ///
 /// ```no_run
 /// let _step = cuda_core::nvtx::range("step");
@@ -62,14 +62,14 @@ pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
     NvtxRange { begun, _not_send: PhantomData }
 }
 
-/// A range that may end on another thread than it began on, and overlap others: an asynchronous task, for example.
-/// Ends when it is dropped. Made by [`process_range`].
+/// A range that may end on another thread than it began on, and may overlap others, such as an asynchronous
+/// task. Ends when it is dropped. Made by [`process_range`].
 #[must_use = "dropping it ends the range"]
 #[derive(Debug)]
 pub struct NvtxProcessRange(Option<u64>);
 
-/// Begins a range of the process, a name or an [`NvtxEvent`]: `nvtxRangeStartA`, `nvtxRangeStartEx`. The name ends
-/// at a NUL.
+/// Begins a range of the process with a name or an [`NvtxEvent`]: `nvtxRangeStartA`, `nvtxRangeStartEx`. The
+/// name ends at a NUL.
 ///
 /// ```no_run
 /// let epoch = cuda_core::nvtx::process_range("epoch");
@@ -90,7 +90,7 @@ impl Drop for NvtxProcessRange {
     }
 }
 
-/// Gives an operation a name, or an [`NvtxEvent`]: runs it in a range of its own, as [`range`] begins.
+/// Runs `operation` in a [`range`] of its own with a name or an [`NvtxEvent`].
 ///
 /// ```no_run
 /// # use cuda_core::nvtx;
@@ -146,11 +146,11 @@ impl Drop for NvtxRange {
     }
 }
 
-/// Whether a tool takes events; loads it first.
+/// Whether a tool takes events. Loads the tool on the first call.
 #[inline]
 fn is_profiled() -> bool {
     static TOOL: LoadOnce<bool> = LoadOnce::new();
-    // None in a child that was forked while a thread of its parent loaded the tool.
+    // No value in a child that was forked while a thread of its parent loaded the tool.
     TOOL.get_or_init(load).copied().unwrap_or(false)
 }
 
@@ -161,7 +161,7 @@ type GetExportTable = extern "C" fn(u32) -> *const c_void;
 fn load() -> bool {
     // The user who starts a privileged program must not choose the code that it runs.
     let named = env::var_os("NVTX_INJECTION64_PATH").filter(|_| !os::is_privileged());
-    // SAFETY: the initialisers are those of the tool that the user who started the program chose.
+    // SAFETY: the initialisers belong to the tool that was chosen by the user who started the program.
     let library = named.and_then(|file| unsafe { os::Library::open(&file) }.ok());
     let entry = library.map(|library| library.symbol(c"InitializeInjectionNvtx2"));
     // SAFETY: a function of this signature, by the protocol of NVTX; the library is never unloaded.
@@ -170,12 +170,12 @@ fn load() -> bool {
 
 /// Lets the tool set the functions that it wants called.
 fn attach(initialize: Initialize) -> bool {
-    // SAFETY: the tool's entry, which is given the function that it expects.
+    // SAFETY: the tool's entry, called with the function that it expects.
     unsafe { initialize(export_table) != 0 }
 }
 
 /// The numbers of functions of each module of NVTX 3: core, CUDA, OpenCL, the runtime, domains,
-/// synchronisation. The first of each is none.
+/// synchronisation. The first entry of each module is unused.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 const MOST: usize = 16;
 const CORE: usize = 1;
@@ -192,11 +192,12 @@ const CUDA: usize = 2;
 const NAME_STREAM_A: usize = 5;
 
 /// The tool's functions by module: a tool expects room for all, and sets those that it has.
-// INVARIANT: those of `CORE` and `CUDA` that are not null are functions of NVTX's signatures at their index.
+// INVARIANT: entries of `CORE` and `CUDA` that are not null are functions with NVTX's signature for their
+// index.
 static FUNCTIONS: [[AtomicPtr<c_void>; MOST]; SIZES.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; SIZES.len()];
 
-/// Pointers to those of one module.
+/// Pointers to the functions of one module.
 struct FunctionTable([*const AtomicPtr<c_void>; MOST]);
 
 // SAFETY: the pointers are to statics, whose values are atomic.
@@ -253,7 +254,7 @@ extern "C" fn export_table(id: u32) -> *const c_void {
     }
 }
 
-/// Stores the table of a module and its length; returns whether there is one.
+/// Stores the table of a module and the table's length; returns whether the module exists.
 ///
 /// # Safety
 /// Each pointer is null or valid for a write.
@@ -278,7 +279,7 @@ unsafe extern "C" fn module_functions(
     1
 }
 
-/// The function at this place of the module's table, if the tool has set it.
+/// Returns the function at index `at` of the module's table, if the tool has set it.
 ///
 /// # Safety
 /// `F` is the type of the function, as NVTX declares it.
@@ -288,8 +289,8 @@ unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
     unsafe { library::function(address) }
 }
 
-/// Calls the function that takes a name, or, for an event that has more, the one that takes
-/// attributes. `R` is the result of both.
+/// Calls the function that takes a name or, for an event with attributes, the one that takes those. `R` is
+/// the result type of both.
 #[cold]
 fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) -> Option<R> {
     type Plain<R> = unsafe extern "C" fn(*const c_char) -> R;
@@ -301,13 +302,13 @@ fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) -> Option<R> {
         // SAFETY: a C string that outlives the call.
         return called.map(|called| unsafe { called(name.as_ptr()) });
     }
-    // SAFETY: those given as `extended` are of this type.
+    // SAFETY: the functions that are given as `extended` are of this type.
     let called = unsafe { function::<Extended<R>>(CORE, extended) };
     // SAFETY: attributes with a C string, which outlive the call.
     called.map(|called| unsafe { called(&event.attributes(&name)) })
 }
 
-/// Names a category, or a live stream, whose owner calls.
+/// Names a category, or a stream that the caller keeps alive.
 #[cold]
 fn show_name<N>(module: usize, function: usize, named: N, name: &str) {
     type Name<N> = unsafe extern "C" fn(N, *const c_char);

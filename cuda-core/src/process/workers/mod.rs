@@ -1,9 +1,8 @@
-//! Threads that help the caller to copy memory of the host.
+//! Threads that help the caller to copy host memory.
 //!
-//! [`with_help`] lends a [`Work`] to helper threads for one call, and returns when no helper works
-//! on it any more; meanwhile the caller works on the same pieces. The helpers call nothing but
-//! [`Work::step`], so they never call the driver. They are started when first needed, and sleep
-//! without work until [`end`].
+//! [`with_help`] lends a [`Work`] to helper threads for one call, and returns once no helper works on it any
+//! more. Meanwhile the caller works on the same pieces. The helpers call nothing but [`Work::step`], so they
+//! never call the driver. They are started when first needed, and sleep without work until [`end`].
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -19,19 +18,19 @@ use crate::util::{OnDrop, lock, wait_while};
 #[cfg(test)]
 mod tests;
 
-/// Work that several threads do at once, in pieces that each thread takes when it is free.
+/// Work for several threads at once, in pieces that each thread takes when it is free.
 pub(crate) trait Work: Sync {
-    /// Does one piece. `false`: none is available at present.
+    /// Does one piece. Returns false if none is available at present.
     fn step(&self) -> bool;
 
     /// Whether a step would probably find something to do.
     fn is_ready(&self) -> bool;
 }
 
-/// The most helper threads there will ever be.
+/// The greatest number of helper threads.
 pub(crate) const MOST: usize = 64;
 
-/// How long a thread without work spins before it sleeps: as long as waking one takes.
+/// How long a thread without work spins before it sleeps: about as long as waking a thread takes.
 const PATIENCE: Duration = Duration::from_micros(if cfg!(miri) { 0 } else { 20 });
 
 /// The number of sleeping threads that each caller, and each woken thread, wakes.
@@ -40,9 +39,9 @@ const FAN_OUT: usize = 2;
 /// One call of [`with_help`]; lives on its caller's stack.
 struct HelpJob<'w> {
     work: &'w dyn Work,
-    /// Helper threads that are in it.
+    /// The number of helper threads inside the job.
     inside: AtomicUsize,
-    /// Tells the helpers that are in it to leave.
+    /// Tells the helpers inside the job to leave.
     over: AtomicBool,
     has_panicked: AtomicBool,
     panic: Mutex<Option<Payload>>,
@@ -53,7 +52,7 @@ type Payload = Box<dyn Any + Send>;
 struct Listed {
     // INVARIANT: valid while it is listed, and while the job counts a thread as inside.
     job: NonNull<HelpJob<'static>>,
-    /// Threads that may be in it at once.
+    /// The number of threads that may be inside at once.
     helpers: usize,
 }
 
@@ -76,28 +75,28 @@ static CALLED: Condvar = Condvar::new();
 /// Raised whenever there is something to do.
 static NEWS: AtomicU64 = AtomicU64::new(0);
 
-/// Threads that sleep, or are about to.
+/// The number of threads that sleep, or are about to.
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
-/// Notified when a thread has left a job, if a caller waits for that.
+/// Notified when a thread has left a job while a caller waits for that.
 static LEFT: Condvar = Condvar::new();
 
-/// Callers that wait for threads to leave.
+/// The number of callers that wait for threads to leave.
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
 
-/// What [`with_help`] passes to the body.
+/// The handle that [`with_help`] passes to the body.
 pub(crate) struct Help<'j> {
-    /// [`None`]: without helpers.
+    /// [`None`] without helpers.
     job: Option<&'j HelpJob<'j>>,
     /// Belongs to the calling thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Runs `body` while up to `helpers` other threads do steps of `work`. Returns when none of them is
-/// in it any more, also if `body` panics.
+/// Runs `body` while up to `helpers` other threads do steps of `work`. Returns once none of them is inside
+/// any more, even if `body` panics.
 ///
 /// # Panics
-/// If a step panicked on one of those threads, with the same payload.
+/// If a step panicked on one of those threads, panics with the same payload.
 pub(crate) fn with_help<R>(
     work: &dyn Work,
     helpers: usize,
@@ -142,13 +141,13 @@ impl Help<'_> {
 
 /// Wakes sleeping threads, at most [`FAN_OUT`].
 fn wake() {
-    // Either this thread sees the one about to sleep, or that one sees what was published before.
+    // Either this thread sees the one about to sleep, or that one sees the earlier announcement.
     fence(Ordering::SeqCst);
     let asleep = ASLEEP.load(Ordering::SeqCst);
     if asleep == 0 {
         return;
     }
-    // A thread between its last look and its sleep holds the lock.
+    // A thread holds the lock between its last look and its sleep.
     drop(lock(&TEAM));
     for _ in 0..FAN_OUT.min(asleep) {
         CALLED.notify_one();
@@ -156,7 +155,7 @@ fn wake() {
 }
 
 impl HelpJob<'_> {
-    /// Lists the job, until what is returned is dropped.
+    /// Lists the job until the returned value is dropped.
     fn enlist(&self, helpers: usize) -> OnDrop<impl FnOnce()> {
         let mut team = lock(&TEAM);
         team.start(helpers);
@@ -164,7 +163,7 @@ impl HelpJob<'_> {
         OnDrop::new(|| self.delist())
     }
 
-    /// Takes the job from the list; no helper is in it afterwards.
+    /// Removes the job from the list, and waits until no helper is inside.
     fn delist(&self) {
         let address = NonNull::from(self).cast();
         // No helper enters from here on: helpers enter under the lock, and only listed jobs.
@@ -197,8 +196,8 @@ impl Team {
         }
     }
 
-    /// The open job with the fewest helpers, with the calling thread counted as inside, and whether
-    /// it wants another helper.
+    /// Returns the open job with the fewest helpers, after counting the calling thread as inside, and whether
+    /// the job wants another helper.
     fn enter(&self) -> Option<(NonNull<HelpJob<'static>>, bool)> {
         let open = self.jobs.iter().filter_map(|listed| {
             // SAFETY: by the invariant of `Listed` the job is valid while it is listed, and the
@@ -213,11 +212,11 @@ impl Team {
     }
 }
 
-/// Does steps of any job that has some, until the threads of this generation are to end.
+/// Does steps of any job that has work, until this generation's threads must end.
 fn serve(generation: u64) {
     let mut team = lock(&TEAM);
-    // A thread that has just been woken stays awake for a while: the work it was called for may be
-    // about to begin.
+    // A thread that has just been woken stays awake for a while: the work that it was woken for may be about
+    // to begin.
     let mut woken = true;
     while team.generation == generation {
         let news = NEWS.load(Ordering::SeqCst);
@@ -246,7 +245,7 @@ fn serve(generation: u64) {
     }
 }
 
-/// Spins for as long as waking a sleeping thread would take; returns whether `came` became true.
+/// Spins for about as long as waking a sleeping thread takes; returns whether `came` became true.
 fn linger(mut came: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     loop {
@@ -260,10 +259,10 @@ fn linger(mut came: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Does steps of the job until there have been none for a while, and leaves it.
+/// Does steps of the job until it has had none for a while, then leaves it.
 ///
 /// # Safety
-/// The job counts this thread as inside; afterwards it does not.
+/// The job counts this thread as inside. After the call it does not.
 unsafe fn help(job: NonNull<HelpJob<'static>>) {
     {
         // SAFETY: the job counts this thread as inside, so it is valid.
@@ -274,17 +273,17 @@ unsafe fn help(job: NonNull<HelpJob<'static>>) {
         });
         if let Err(payload) = catch_unwind(steps) {
             let first = lock(&job.panic).replace(payload);
-            // Dropping the payload might panic in turn.
+            // Dropping an earlier payload might panic in turn.
             std::mem::forget(first);
             job.has_panicked.store(true, Ordering::Release);
         }
     }
-    // SAFETY: the job counts this thread as inside, so it is valid. Accessed through its address,
-    // since a reference to all of the job would have to stay valid for longer than the job does:
-    // its owner may destroy it from the next step on.
+    // SAFETY: the job counts this thread as inside, so it is valid. Accessed through its address, since a
+    // reference to all of the job would have to stay valid for longer than the job does: its owner may
+    // destroy it as soon as the next statement has run.
     let inside = unsafe { &raw const (*job.as_ptr()).inside };
-    // SAFETY: the owner keeps the job for as long as it counts this thread, which is up to this
-    // step; nothing of the job is accessed afterwards.
+    // SAFETY: the owner keeps the job while it counts this thread, which is until this statement; nothing
+    // accesses the job afterwards.
     unsafe { &*inside }.fetch_sub(1, Ordering::AcqRel);
     fence(Ordering::SeqCst);
     if LEAVING.load(Ordering::SeqCst) > 0 {

@@ -6,10 +6,10 @@ use std::thread::{self, ThreadId};
 use super::{Work, end, with_help};
 use crate::util::lock;
 
-/// The threads are shared by all tests, so one test runs at a time.
+/// All tests share the threads, so one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Numbers to be crossed off, each once.
+/// Numbers that the work crosses off, each once.
 struct List {
     next: AtomicUsize,
     open: AtomicUsize,
@@ -97,7 +97,7 @@ fn several_callers_at_once() {
     end();
 }
 
-/// Work that only other threads can do; what they do is up to `step`.
+/// Work that only other threads can do; `step` is what they do.
 struct Elsewhere<F> {
     here: ThreadId,
     open: AtomicUsize,
@@ -168,7 +168,7 @@ fn a_panic_of_the_caller_waits_for_who_helps() {
         while leaves.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
-        // Long after the caller would be gone.
+        // Long after the caller would have left.
         for _ in 0..if cfg!(miri) { 50 } else { 5000 } {
             thread::yield_now();
         }
@@ -181,7 +181,7 @@ fn a_panic_of_the_caller_waits_for_who_helps() {
                 help.call();
                 thread::yield_now();
             }
-            // Without the panic hook, which takes time.
+            // Bypasses the panic hook, which takes time.
             resume_unwind(Box::new("the caller's own"));
         });
     }));

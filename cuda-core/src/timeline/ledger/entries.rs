@@ -1,4 +1,4 @@
-//! The entries of a ledger, except the one that is raised without its lock.
+//! The entries of a ledger, except the reader, which is raised without its lock.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use crate::process::deferred;
 use crate::timeline::{Mark, Timeline};
 use crate::util::OwningInlineVec;
 
-/// Marks of entries that were removed under a lock. Dropping the last reference to a timeline calls the driver,
-/// so they are dropped after it. A write after another stream's leaves one: no heap memory for that.
+/// Marks of entries that were removed under a lock. Dropping the last reference to a timeline calls the
+/// driver, so the marks are dropped after unlocking. A write after another stream's write leaves one mark,
+/// which needs no heap memory.
 pub(super) type Spent = OwningInlineVec<Mark, 2>;
 
-/// An allocation that one stream uses as a whole needs no heap memory for its ledger.
+/// The entries. An allocation that one stream uses as a whole needs no heap memory for its ledger.
 #[derive(Default)]
 pub(super) enum Entries {
     #[default]
     None,
-    /// A single entry, and the last point at which its stream has read the same bytes since, or 0.
+    /// A single entry, and the last point at which its stream has read the same bytes since then, or 0.
     One(LedgerEntry, u64),
     Many(Box<Many>),
 }
@@ -72,8 +73,7 @@ impl Entries {
         }
     }
 
-    /// The value of [`Ledger::only`](super::Ledger::only), given the reader that is kept beside the
-    /// entries.
+    /// The value of [`Ledger::only`](super::Ledger::only), given the ledger's reader.
     pub(super) fn only(&self, reader: Option<&Arc<Timeline>>) -> u64 {
         let id = match self {
             Self::None => NO_STREAM,
@@ -87,8 +87,8 @@ impl Entries {
         }
     }
 
-    /// Whether all are reads, or writes that are known to have completed, as of weights that were uploaded
-    /// once; not found if there are many.
+    /// Whether all entries are reads, or writes that are known to have completed, as for weights that were
+    /// uploaded once. Returns false for many entries without a search.
     pub(super) fn are_reads(&self) -> bool {
         match self {
             Self::None => true,
@@ -124,8 +124,8 @@ impl Entries {
         }
     }
 
-    /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the set of streams that have entries
-    /// is the same as before; otherwise the marks to query afterwards, with nothing locked.
+    /// See [`Ledger::mark`](super::Ledger::mark). Returns [`None`] if the set of streams that have entries is
+    /// unchanged; otherwise the marks to query afterwards, without a lock.
     #[inline]
     pub(super) fn mark(&mut self, used: Use<'_>, spent: &mut Spent) -> Option<Vec<Mark>> {
         if self.advance(used) || used.range.is_empty() {
@@ -175,8 +175,8 @@ impl Entries {
         (access == Access::Write || !raised).then_some(asked)
     }
 
-    /// The common cases: the only entry is this stream's, and the new access covers all bytes of
-    /// that entry, or reads bytes that it says are written.
+    /// Updates a single entry in the common cases: it is this stream's, and the new access covers all its
+    /// bytes, or reads exactly the bytes that it writes.
     #[inline]
     pub(super) fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
         let Self::One(entry, read) = self else {
@@ -228,8 +228,8 @@ impl Entries {
     }
 }
 
-/// Queries the driver, unless this thread must not call it, about entries, which `prune` then removes if
-/// they have completed.
+/// Queries the driver about the marks `asked`, then calls `prune` to remove the entries that have completed.
+/// Does nothing on a thread that must not call the driver.
 pub(super) fn thin_out(asked: &[Mark], prune: impl FnOnce(&[Mark])) {
     if !asked.is_empty() && !deferred::must_not_run_here() {
         for mark in asked {

@@ -8,22 +8,22 @@ use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::{Mark, Timeline};
 
-/// Whether work on `stream` may run before that point of `timeline` is reached.
+/// Whether work on `stream` may run before `timeline` has reached that point.
 pub(super) fn is_unordered(stream: Option<&Timeline>, timeline: &Timeline, seq: u64) -> bool {
     stream.is_none_or(|stream| stream.id() != timeline.id()) && !timeline.has_completed(seq)
 }
 
-/// Why memory that a graph allocates is refused elsewhere.
+/// The reason for refusing memory that a graph allocates outside of that graph.
 pub(crate) const ONLY_IN_ITS_GRAPH: &str = "the memory exists only while its graph runs: use it in the capture that allocates it, before it is \
      freed there";
 
 /// Marks of other streams that an access has to wait for.
 #[derive(Clone)]
 pub(crate) struct Fences {
-    /// The only mark: to wait for one stream takes no heap memory.
+    /// The only mark, inline: waiting for one stream takes no heap memory.
     // INVARIANT: `None` unless `several` is empty.
     one: Option<Mark>,
-    // INVARIANT: sorted by the ids of their timelines, at most one mark each.
+    // INVARIANT: sorted by the timelines' ids, at most one mark for each timeline.
     several: Vec<Mark>,
     /// Some of the memory exists only while a graph runs, so no stream may use it.
     is_refused: bool,
@@ -53,7 +53,7 @@ impl Fences {
         }
     }
 
-    /// Adds a point of `timeline`, unless work on `stream` comes after it anyway.
+    /// Adds a point of `timeline`, unless work on `stream` is ordered after it anyway.
     pub(super) fn add_unless_ordered(
         &mut self,
         stream: Option<&Timeline>,
@@ -73,12 +73,12 @@ impl Fences {
         self.several.dedup_by_key(|mark| mark.timeline.id());
     }
 
-    /// The index of the mark of the timeline with this id, or where it would be inserted.
+    /// The index of this timeline's mark, or where it would be inserted.
     fn place(&self, id: u64) -> std::result::Result<usize, usize> {
         self.marks().binary_search_by_key(&id, |known| known.timeline.id())
     }
 
-    /// Removes what lies no later than that point of the timeline with this id.
+    /// Removes the mark of this timeline if it is no later than that point.
     pub(crate) fn forget(&mut self, (timeline, seq): (u64, u64)) {
         let lies_later = |mark: &Mark| mark.timeline.id() != timeline || mark.seq > seq;
         self.one.take_if(|mark| !lies_later(mark));
@@ -99,7 +99,7 @@ impl Fences {
         self.one.as_ref().map_or(&self.several, slice::from_ref)
     }
 
-    /// Makes the stream wait for all of them.
+    /// Makes the stream wait for all marks.
     pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
         Error::unless(!self.is_refused, "alloc_in_graph", ONLY_IN_ITS_GRAPH)?;
         self.marks().iter().try_for_each(|mark| stream.wait_for(mark))
@@ -110,13 +110,13 @@ impl Fences {
         self.wait_on(stream).or_else(|_| self.wait_host())
     }
 
-    /// Blocks the calling thread until all of them have been reached.
+    /// Blocks the calling thread until all marks have been reached.
     pub(crate) fn wait_host(&self) -> Result<()> {
         let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);
         self.marks().iter().try_for_each(wait)
     }
 
-    /// Whether all of them have been reached.
+    /// Whether all marks have been reached.
     pub(crate) fn query(&self) -> Result<bool> {
         for mark in self.marks() {
             if !mark.timeline.query(mark.seq)? {
@@ -126,24 +126,24 @@ impl Fences {
         Ok(true)
     }
 
-    /// The first of them that is not known to have been reached. No driver call.
+    /// Returns the first mark that is not known to have been reached. No driver call.
     pub(crate) fn first_unknown(&self) -> Option<&Mark> {
         let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
         self.marks().iter().find(unknown)
     }
 
-    /// Whether all of them are known to have been reached. No driver call.
+    /// Whether all marks are known to have been reached. No driver call.
     pub(crate) fn are_known_reached(&self) -> bool {
         self.first_unknown().is_none()
     }
 
-    /// Whether any of them comes after work that may take arbitrarily long. No driver call.
+    /// Whether any mark comes after work that may take arbitrarily long. No driver call.
     pub(crate) fn are_held_up(&self) -> bool {
         let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
         self.marks().iter().any(held_up)
     }
 
-    /// Whether one of them comes no earlier than that point of the timeline with this id.
+    /// Whether this timeline's mark is no earlier than that point.
     pub(super) fn covers(&self, timeline: u64, seq: u64) -> bool {
         self.place(timeline).is_ok_and(|at| self.marks()[at].seq >= seq)
     }

@@ -7,8 +7,8 @@ use super::{Access, Bytes};
 use crate::timeline::Mark;
 use crate::util::Turns;
 
-/// Entries, indexed by their bytes and by their streams: an access looks only at entries that
-/// concern its own bytes, or are near those.
+/// Entries, indexed by their bytes and by their streams: an access looks only at entries of its own bytes, or
+/// near them.
 #[derive(Default)]
 pub(super) struct Many {
     // INVARIANT: `entries` has exactly the keys that `streams` lists.
@@ -16,8 +16,8 @@ pub(super) struct Many {
     streams: Turns<Vec<EntryKey>>,
 }
 
-/// Orders entries by size class, then by start; entries of the same bytes and kind by their
-/// streams.
+/// The key of an entry. Orders entries by size class, then by start; entries of the same bytes and kind by
+/// stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryKey {
     /// The logarithm of the size, rounded down.
@@ -28,18 +28,18 @@ pub(super) struct EntryKey {
     stream: u64,
 }
 
-/// Entries of one stream beyond which those of a kind are merged, at the price of waits that are
-/// not needed.
+/// The number of entries of one stream beyond which those of the same kind are merged, at the price of
+/// unneeded waits.
 const MOST: usize = 32;
 
-/// Streams beyond which the driver is queried about two of them, round-robin, whenever another is
-/// added. No operation waits any more for streams that are gone: without queries, the entries of a
+/// The number of streams beyond which the driver is queried about two of them, round-robin, whenever another
+/// one is added. Operations no longer wait for streams that are gone: without queries, the entries of a
 /// long-lived block would pile up.
 const CROWD: usize = 64;
 
 const ASKED: usize = 2;
 
-/// Number of entries up to which looking at all is faster than finding those that matter.
+/// Number of entries up to which a full scan is faster than a search.
 const FEW: usize = 16;
 
 impl EntryKey {
@@ -62,8 +62,7 @@ impl EntryKey {
         self.start..self.end
     }
 
-    /// Whether `other` covers this entry: same stream and kind, and a larger range that includes
-    /// this one.
+    /// Whether `other` covers this entry: same stream and kind, and a larger range that includes this one.
     fn is_merged_into(&self, other: &Self) -> bool {
         (self.stream, self.access) == (other.stream, other.access)
             && within(&self.range(), &other.range())
@@ -75,7 +74,7 @@ impl EntryKey {
         usize::MAX >> (usize::BITS - 1 - self.scale)
     }
 
-    /// The smallest possible key after those of the same bytes and kind.
+    /// The smallest possible key after the keys of the same bytes and kind.
     fn next_kind(self) -> Self {
         Self { stream: u64::MAX, ..self }
     }
@@ -86,7 +85,7 @@ impl Many {
         self.entries.len()
     }
 
-    /// A single entry is stored inline again.
+    /// Stores a single entry inline again.
     pub(super) fn packed(mut self: Box<Self>) -> Entries {
         if self.len() > 1 {
             return Entries::Many(self);
@@ -104,7 +103,7 @@ impl Many {
         self.streams.len()
     }
 
-    /// The stream that has all entries, if one does.
+    /// The only stream that has entries, if exactly one has.
     pub(super) fn only(&self) -> Option<u64> {
         let mut streams = self.streams.iter();
         let (id, _) = streams.next()?;
@@ -129,7 +128,7 @@ impl Many {
         spent: &mut Spent,
     ) {
         let range = own.range();
-        // Entries that were merged are not split again.
+        // Merged entries are not split again.
         let crowded = self.is_crowded(own.stream);
         let stays = |key: &EntryKey| *key == own || (crowded && own.is_merged_into(key));
         for (key, mark) in self.take(&range, |key, mark| !stays(key) && ordered(mark)) {
@@ -172,7 +171,7 @@ impl Many {
         }
     }
 
-    /// Marks to query: the last point of each of the next streams in round-robin order.
+    /// Returns marks to query: the last point of each of the next streams in round-robin order.
     pub(super) fn next_asked(&mut self) -> Vec<Mark> {
         if self.streams.len() <= CROWD {
             return Vec::new();
@@ -186,8 +185,8 @@ impl Many {
         last.collect()
     }
 
-    /// Raises the point of the entry with this key, or of the one it would be merged into. Returns
-    /// whether there was one.
+    /// Raises the point of the entry with this key, or of the one that it would be merged into. Returns
+    /// whether there was such an entry.
     pub(super) fn raise(&mut self, key: EntryKey, seq: u64) -> bool {
         let raise = |mark: &mut Mark| mark.seq = mark.seq.max(seq);
         if let Some(mark) = self.entries.get_mut(&key) {
@@ -207,7 +206,7 @@ impl Many {
         self.streams.get(stream).is_some_and(|keys| keys.len() >= MOST)
     }
 
-    /// Adds an entry for an access that comes after what conflicts with it.
+    /// Adds an entry for an access that is ordered after everything it conflicts with.
     pub(super) fn enter(&mut self, mut entry: LedgerEntry, spent: &mut Spent) {
         let stream = entry.mark.timeline.id();
         // The new entry covers earlier accesses of the same kind and stream within its bytes.
@@ -223,7 +222,7 @@ impl Many {
         self.put(entry, spent);
     }
 
-    /// Adds an entry beside the others; merges it with another of its stream if that has many.
+    /// Adds an entry beside the others; merges it with another entry of its stream if the stream has many.
     pub(super) fn put(&mut self, entry: LedgerEntry, spent: &mut Spent) {
         let LedgerEntry { mut range, access, mut mark } = entry;
         if range.is_empty() {
@@ -271,8 +270,8 @@ impl Many {
     }
 }
 
-/// The entries that an access to these bytes conflicts with. For each scale it looks at few entries
-/// without a conflict: of those with the same bytes and kind, at the first alone.
+/// The entries that an access to these bytes conflicts with. For each scale this looks at few entries without
+/// a conflict: of those with the same bytes and kind, only at the first.
 fn overlapping<'a, M>(
     entries: &'a BTreeMap<EntryKey, M>,
     range: &Bytes,
@@ -315,7 +314,7 @@ mod tests {
         pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// What an access conflicts with, and the number of entries it looked at.
+    /// Returns the entries that an access conflicts with, and the number of entries it looked at.
     fn found(
         entries: &BTreeMap<EntryKey, ()>,
         range: Bytes,

@@ -1,9 +1,8 @@
-//! The ledger of an allocation: which streams use which bytes, and up to which point.
+//! The ledger of an allocation: which streams use which bytes, up to which points.
 //!
-//! An access waits for the entries that conflict with it and overlap its range; then it leaves an
-//! entry of its own. A write replaces what its own range covers, since it waited for all of that.
-//! Views carry their range, so two halves used on two streams neither lose each other's entries nor
-//! wait for each other.
+//! An access waits for the entries that conflict with it and overlap its range; then it leaves an entry of
+//! its own. A write replaces the entries that its own range covers, since it waited for them. Views carry
+//! their range, so two halves used on two streams keep their entries and do not wait for each other.
 
 mod entries;
 mod fences;
@@ -40,33 +39,33 @@ impl Access {
     }
 }
 
-/// Bytes of an allocation.
+/// A range of bytes of an allocation.
 pub(crate) type Bytes = Range<usize>;
 
-/// The one byte of what streams use only as a whole: a semaphore, the code of a module, a communicator.
+/// The one byte of an object that streams use only as a whole: a semaphore, a module's code, a communicator.
 pub(crate) const WHOLE: Bytes = 0..1;
 
-/// See the module.
+/// The ledger of an allocation; see the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`] or [`SHARED`].
     ///
-    /// Changed under the lock, and read without it: an access that conflicts with the reader's has made its
-    /// entry before the reader got its borrow, and the entry stays until it is superseded. So the reader sees a
-    /// value that counts it. Entries that other threads add or remove meanwhile are of other bytes, or of reads
-    /// beside a read.
+    /// Changed under the lock, and read without it. An access that conflicts with the reading thread's has
+    /// made its entry before that thread got its borrow, and the entry stays until it is superseded. So the
+    /// thread sees a value that counts the entry. Entries that other threads add or remove meanwhile concern
+    /// other bytes, or are reads beside a read.
     only: AtomicU64,
     /// The first stream that read a part through a shared borrow; [`Ledger::reads_again`] raises
     /// its point without the lock.
     // INVARIANT: once set, it is removed only through `&mut self`, and `only` counts its stream.
     reader: OnceLock<Reader>,
-    // INVARIANT: none, once there is `shared`, which is set under the lock.
+    // INVARIANT: empty once `shared` is set, which happens under the lock.
     entries: Mutex<Entries>,
-    /// Graphs use the memory: the entries are there.
+    /// Set once graphs use the memory: the entries are there.
     shared: OnceLock<Arc<SharedLedger>>,
 }
 
-/// An entry of reads: the stream, what it read, and up to which point.
+/// An entry of reads that is raised without the lock: the stream, the bytes, and the last point.
 struct Reader {
     timeline: Arc<Timeline>,
     range: Bytes,
@@ -78,7 +77,7 @@ const SEVERAL: u64 = u64::MAX;
 /// The entries are in a [`SharedLedger`].
 const SHARED: u64 = u64::MAX - 1;
 
-/// What names the ledger that graphs share, for as long as it lives.
+/// Returns the key of a ledger that graphs share, unique while the ledger lives.
 pub(crate) fn key(shared: &Arc<SharedLedger>) -> usize {
     Arc::as_ptr(shared).addr()
 }
@@ -98,12 +97,12 @@ pub(crate) struct Touch<'a> {
     pub(crate) in_graphs: InGraphs,
 }
 
-/// What a graph does with the memory that its operations use.
+/// How a graph holds the memory that its operations use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum InGraphs {
-    /// It keeps it allocated.
+    /// The graph keeps the memory allocated.
     Kept,
-    /// It keeps it allocated. The host can see the memory, so each launch must be lent it.
+    /// The graph keeps the memory allocated. The host can access it, so each launch must borrow it.
     Lent,
 }
 
@@ -125,7 +124,7 @@ impl LedgerOf<'_> {
     }
 }
 
-/// An access to enter: of `stream`, at `seq`, after `stream` was made to wait for `fences`.
+/// An access to enter: by `stream`, at `seq`, after `stream` was made to wait for `fences`.
 #[derive(Clone, Copy)]
 pub(crate) struct Use<'a> {
     pub(crate) range: &'a Bytes,
@@ -159,20 +158,20 @@ impl<'a> Touch<'a> {
         Touch::shared(self.ledger.get(), self.range.clone(), self.access, self.in_graphs)
     }
 
-    /// Whether no stream but `stream` uses the memory in conflict, so there is nothing to wait for.
+    /// Whether only `stream` uses the memory in conflict with this access, so that there is nothing to wait
+    /// for.
     #[inline]
     pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
         self.ledger.get().is_quiet(Some(stream), self.access)
     }
 
-    /// Adds what the operation has to wait for on `stream`.
+    /// Adds the marks that the operation has to wait for on `stream`.
     #[inline]
     pub(crate) fn add_conflicts(&self, stream: &Timeline, fences: &mut Fences) {
         self.ledger.get().add_conflicts(&self.range, self.access, Some(stream), fences);
     }
 
-    /// Marks the operation, which `stream` has enqueued at `seq` and which was made to wait for
-    /// `fences`.
+    /// Marks the operation, which `stream` has enqueued at `seq` after it was made to wait for `fences`.
     #[inline]
     pub(crate) fn mark(&mut self, stream: &Arc<Timeline>, seq: u64, fences: &Fences) {
         let used = Use { range: &self.range, access: self.access, stream, seq, fences };
@@ -184,14 +183,14 @@ impl<'a> Touch<'a> {
 }
 
 impl Ledger {
-    /// The ledger of memory that the graph of that capture allocates: only its operations may use it.
-    /// No stream finds that there is nothing to wait for.
+    /// Creates the ledger of memory that the graph of that capture allocates: only operations of the graph
+    /// may use it. [`Touch::is_quiet`] is false for every stream.
     pub(crate) fn within(capture: u64) -> Self {
         let shared = OnceLock::from(SharedLedger::within(capture));
         Self { only: AtomicU64::new(SEVERAL), shared, ..Self::default() }
     }
 
-    /// The ledger of an allocation that other streams may use after `mark`.
+    /// Creates the ledger of an allocation that other streams may use after `mark`.
     #[inline]
     pub(crate) fn after(range: Bytes, mark: Mark) -> Self {
         Self {
@@ -205,8 +204,8 @@ impl Ledger {
         }
     }
 
-    /// The reference to that timeline, if it is all that the ledger holds: then only its stream
-    /// uses the memory, and nothing is left to be dropped.
+    /// Takes the reference to that timeline if the ledger holds nothing else: then only that stream uses the
+    /// memory, and nothing is left to be dropped.
     #[inline]
     pub(crate) fn take_sole(&mut self, timeline: &Arc<Timeline>) -> Option<Arc<Timeline>> {
         if self.reader.get_mut().is_some() {
@@ -217,7 +216,7 @@ impl Ledger {
         entries.take_sole(timeline)
     }
 
-    /// What an access to `range` on `stream` has to wait for; [`None`] is the host.
+    /// Returns the marks that an access to `range` on `stream` has to wait for; [`None`] is the host.
     pub(crate) fn conflicts(
         &self,
         range: &Bytes,
@@ -229,11 +228,11 @@ impl Ledger {
         fences
     }
 
-    /// Adds what an access to `range` on `stream` has to wait for; [`None`] is the host. Work of
+    /// Adds the marks that an access to `range` on `stream` has to wait for; [`None`] is the host. Work of
     /// the same stream is ordered already.
     ///
-    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of
-    /// it, so no other thread raises the reader's point meanwhile.
+    /// A caller that will write the [reader](Self::reader)'s bytes has the exclusive borrow of them, so no
+    /// other thread raises the reader's point meanwhile.
     #[inline]
     pub(crate) fn add_conflicts(
         &self,
@@ -268,12 +267,13 @@ impl Ledger {
         }
     }
 
-    /// What the host has to wait for before it frees or rewrites all of `range`.
+    /// Returns the marks that the host has to wait for before it frees or rewrites all of `range`.
     pub(crate) fn last_uses(&self, range: &Bytes) -> Fences {
         self.conflicts(range, Access::Write, None)
     }
 
-    /// The common case, found without the lock: that access of `stream` conflicts with no other stream's.
+    /// Whether that access of `stream` conflicts with no other stream's. The common case: found without the
+    /// lock.
     #[inline]
     fn is_quiet(&self, stream: Option<&Timeline>, access: Access) -> bool {
         let only = self.only.load(Ordering::Acquire);
@@ -294,15 +294,17 @@ impl Ledger {
         self.mark_locked(used);
     }
 
-    /// Enters a use of [`WHOLE`] at that point: no other use waits for it, but what destroys the object does.
+    /// Enters a use of [`WHOLE`] at that point: other uses do not wait for it, but the destruction of the
+    /// object does.
     #[inline]
     pub(crate) fn mark_whole(&self, stream: &Arc<Timeline>, seq: u64) {
         let (range, access, fences) = (&WHOLE, Access::Read, &NO_FENCES);
         self.mark(Use { range, access, stream, seq, fences });
     }
 
-    /// [`Self::mark_whole`] for an object of no context: as an entry, which [`prune`](Self::prune) removes once it is
-    /// known to be reached, and with it the reference to a context.
+    /// [`Self::mark_whole`] for an object without a context. Always enters an entry, so that
+    /// [`prune`](Self::prune) can remove it, and its reference to a context, once its point is known to be
+    /// reached.
     pub(crate) fn mark_whole_apart(&self, stream: &Arc<Timeline>, seq: u64) {
         let (range, access, fences) = (&WHOLE, Access::Read, &NO_FENCES);
         let used = Use { range, access, stream, seq, fences };
@@ -312,13 +314,12 @@ impl Ledger {
         }
     }
 
-    /// The common case of a shared borrow: the stream that read first reads the same bytes again.
-    /// Needs no lock.
+    /// Raises the point of the reader entry. The common case of a shared borrow: the stream that read first
+    /// reads the same bytes again. Needs no lock.
     ///
-    /// The reader entry stays for as long as the caller's borrow of the memory, which no `&mut
-    /// self` can overlap; so the raised point is that of an entry that the next writer of the bytes
-    /// will look at. Two threads that enqueue on the stream may raise it in any order: the later
-    /// point wins.
+    /// The reader entry stays during the caller's borrow of the memory, which no `&mut self` can overlap; so
+    /// the next writer of the bytes will look at the raised point. Two threads that enqueue on the stream may
+    /// raise it in any order: the later point wins.
     #[inline]
     fn reads_again(&self, Use { range, stream, seq, .. }: Use<'_>) -> bool {
         let Some(reader) = self.reader.get() else {
@@ -342,8 +343,8 @@ impl Ledger {
         let Use { range, stream, seq, .. } = used;
         let first_reader = used.access == Access::Read && self.reader.get().is_none();
         if first_reader && !range.is_empty() {
-            // Counted in `only` before other threads can raise its point. Only the holder of the
-            // lock sets it.
+            // Counted in `only` before other threads can raise its point. Only the holder of the lock sets
+            // `reader`.
             let only = entries.only(Some(stream));
             self.only.store(only, Ordering::Release);
             let _ = self.reader.set(Reader {
@@ -357,7 +358,7 @@ impl Ledger {
     }
 
     fn enter(&self, mut entries: MutexGuard<'_, Entries>, used: Use<'_>) {
-        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
+        // Dropped after unlocking: dropping the last reference to a timeline calls the driver.
         let mut spent = Spent::new();
         let asked = entries.mark(used, &mut spent);
         if asked.is_some() {
@@ -390,7 +391,7 @@ impl Ledger {
         }
     }
 
-    /// [`Ledger::mark_exclusive`] where not all entries are the stream's own.
+    /// [`Ledger::mark_exclusive`] if some entries may belong to other streams.
     fn mark_among_others(&mut self, used: Use<'_>, read_elsewhere: bool) {
         if let Some(shared) = self.shared.get() {
             return shared.mark(used);
@@ -398,7 +399,7 @@ impl Ledger {
         let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut spent = Spent::new();
         if read_elsewhere {
-            // Moved to the other entries, where it can be superseded like them.
+            // Moved to the other entries, where a write can supersede it like them.
             if let Some(reader) = self.reader.take() {
                 entries.push(reader.entry(), &mut spent);
             }
@@ -425,7 +426,7 @@ impl Ledger {
         }
     }
 
-    /// The entries, locked, or the ledger that they have moved to.
+    /// Locks and returns the entries, or returns the ledger that they have moved to.
     fn own_entries(&self) -> Result<MutexGuard<'_, Entries>, &SharedLedger> {
         if let Some(shared) = self.shared.get() {
             return Err(shared);
@@ -434,8 +435,8 @@ impl Ledger {
         self.shared.get().map_or(Ok(entries), |shared| Err(shared))
     }
 
-    /// Moves the entries to the ledger that graphs share with this one, and returns what keeps the memory
-    /// allocated. The caller knows that this is the ledger of what a graph can keep.
+    /// Moves the entries to the ledger that graphs share with this one, and returns a value that keeps the
+    /// memory allocated. The caller ensures that a graph can keep this ledger's memory.
     pub(crate) fn keep(&self) -> KeptMemory {
         if let Some(shared) = self.shared().filter(|shared| shared.is_of_a_graph()) {
             return KeptMemory::of(shared);
@@ -460,11 +461,11 @@ impl Ledger {
         self.shared.get()
     }
 
-    /// What `op`, an access of the host to `range`, has to wait for.
+    /// Returns the marks that `op`, an access of the host to `range`, has to wait for.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] if it conflicts with an operation of a capture that goes on: that runs when the
-    /// graph is launched, so there is nothing to wait for.
+    /// [`Error::NotCapturable`] if the access conflicts with an operation of a capture in progress: the
+    /// operation runs when the graph is launched, so there is nothing to wait for.
     pub(crate) fn conflicts_with_host(
         &self,
         range: &Bytes,

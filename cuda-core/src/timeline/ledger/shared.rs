@@ -1,16 +1,16 @@
 //! The ledger of memory that graphs use.
 //!
-//! A graph is launched without a borrow of the memory that it uses, and may outlive the buffers. So
-//! when an operation on a buffer is captured, the entries of its ledger move here, to a place that
-//! the buffer and the graph share. A buffer that is dropped meanwhile leaves its block here; the
-//! last graph frees it.
+//! A graph is launched without a borrow of the memory that it uses, and may outlive the buffers. So when an
+//! operation on a buffer is captured, the entries of its ledger move here, to a ledger that the buffer and
+//! the graph share. A buffer that is dropped before its graphs leaves its block here; the last graph frees
+//! it.
 //!
-//! A launch of an executable graph leaves no entry in each ledger: each has one standing
+//! A launch of an executable graph enters nothing in the ledgers of its memory: each ledger has one standing
 //! [`LaunchUse`], which points to the mark of the executable's last launch.
 //!
-//! Two threads may use the memory at the same time, one of them by a launch: then their work is not
-//! ordered, and may overlap on the device. No entry is lost: a write supersedes only entries that it
-//! has waited for, and what launches leave is not superseded.
+//! Two threads may use the memory at the same time, one of them by a launch: then their work is not ordered,
+//! and may overlap on the device. No entry is lost: a write supersedes only entries that it has waited for,
+//! and [`LaunchUse`]s are not superseded.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,43 +22,43 @@ use crate::process::driver;
 use crate::timeline::{Mark, Timeline};
 use crate::util::lock;
 
-/// See the module.
+/// The ledger of memory that graphs use; see the module.
 pub(crate) struct SharedLedger {
     /// The stream that all entries belong to, [`NO_STREAM`], [`READERS`] or [`SEVERAL`]; changed under the lock.
     only: AtomicU64,
-    /// The id of the capture whose graph allocates the memory, [`FREED`] once that frees it, or
+    /// The id of the capture whose graph allocates the memory, [`FREED`] once that graph frees it, or
     /// [`NO_GRAPH`].
     graph: AtomicU64,
     uses: Mutex<Uses>,
 }
 
-/// Several streams, all of which only read.
+/// Several streams, which all only read.
 const READERS: u64 = u64::MAX - 1;
 
-/// No capture has this id: the memory is allocated by other means.
+/// The memory is not allocated by a graph; no capture has this id.
 const NO_GRAPH: u64 = 0;
-/// No capture has this id either.
+/// The graph has freed the memory; no capture has this id either.
 const FREED: u64 = u64::MAX;
 
 struct Uses {
     entries: Entries,
     launches: Vec<LaunchUse>,
-    /// What operations of captures do to memory that the host can see; also of some that have ended.
+    /// Uses by operations of captures, some of which may have ended, of memory that the host can access.
     captured: Vec<CapturedUse>,
-    /// The number of [`KeptMemory`].
+    /// The number of [`KeptMemory`] values.
     keepers: usize,
-    /// The block of a buffer, or the object of a texture, that was dropped.
+    /// The block of a dropped buffer, or the object of a dropped texture.
     // INVARIANT: `Some` only while there are keepers.
     left: Option<Box<dyn Any + Send>>,
 }
 
-/// What an executable graph does to the memory whenever it is launched.
+/// A use of the memory by every launch of an executable graph.
 struct LaunchUse {
     range: Bytes,
     access: Access,
     last: Arc<LastLaunch>,
-    /// The [point](point_of) of the last launch when this was entered. That launch does not do it: the
-    /// executable was changed since.
+    /// The [point](point_of) of the last launch when this use was entered. That launch does not include it:
+    /// the executable was changed after the launch.
     since: Point,
 }
 
@@ -69,11 +69,11 @@ fn point_of(last: Option<&Mark>) -> Point {
     last.map_or((NO_STREAM, 0), |mark| (mark.timeline.id(), mark.seq))
 }
 
-/// What an operation of a capture does to the memory.
+/// A use of the memory by an operation of a capture.
 struct CapturedUse {
     range: Bytes,
     access: Access,
-    /// Refers to something for as long as the capture has not ended.
+    /// Alive until the capture has ended.
     open: Weak<()>,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct LastLaunch {
     seq: AtomicU64,
 }
 
-/// Keeps memory allocated, and refers to its ledger.
+/// Keeps memory allocated and refers to its ledger.
 pub(crate) struct KeptMemory(Arc<SharedLedger>);
 
 impl LastLaunch {
-    /// Where the last launch was at this point, if there was one.
+    /// Creates it with `mark` as the point of the last launch, if there was one.
     pub(crate) fn at(mark: Option<Mark>) -> Arc<Self> {
         let new = Arc::<Self>::default();
         if let Some(Mark { timeline, seq }) = mark {
@@ -100,19 +100,19 @@ impl LastLaunch {
         new
     }
 
-    /// The point of the last launch, if there was one.
+    /// Returns the point of the last launch, if there was one.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let timeline = lock(&self.timeline);
         timeline.as_ref().map(|timeline| timeline.at(self.seq.load(Ordering::Acquire)))
     }
 
-    /// Adds its point, unless it is still `since`, or work on `stream` comes after it anyway.
+    /// Adds the last launch's point, unless it is still `since`, or work on `stream` comes after it anyway.
     fn add_to(&self, since: Point, stream: Option<&Timeline>, fences: &mut Fences) {
         let last = self.stream.load(Ordering::Acquire);
         if last == NO_STREAM || stream.is_some_and(|stream| stream.id() == last) {
             return;
         }
-        // The point is that of this timeline only under the lock.
+        // Only under the lock does `seq` belong to this timeline.
         if let Some(timeline) = &*lock(&self.timeline) {
             let seq = self.seq.load(Ordering::Acquire);
             if (timeline.id(), seq) != since {
@@ -121,7 +121,7 @@ impl LastLaunch {
         }
     }
 
-    /// Notes a launch on the stream of the launch before. One launch at a time is noted.
+    /// Notes a launch on the same stream as the launch before. The caller notes one launch at a time.
     #[inline]
     pub(crate) fn again(&self, seq: u64) {
         self.seq.store(seq, Ordering::Release);
@@ -133,14 +133,14 @@ impl LastLaunch {
         let before = last.replace(timeline.clone());
         self.stream.store(timeline.id(), Ordering::Release);
         self.seq.store(seq, Ordering::Release);
-        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        // Dropping the last reference to a timeline calls the driver, so it must not happen under the lock.
         drop(last);
         drop(before);
     }
 }
 
 impl SharedLedger {
-    /// The entries so far.
+    /// Creates a ledger that takes over the entries so far.
     pub(super) fn new(entries: Entries) -> Arc<Self> {
         let only = AtomicU64::new(entries.only(None));
         let (launches, captured) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ impl SharedLedger {
         Arc::new(Self { only, graph: AtomicU64::new(NO_GRAPH), uses: Mutex::new(uses) })
     }
 
-    /// The ledger of memory that the graph of that capture allocates.
+    /// Creates the ledger of memory that the graph of that capture allocates.
     pub(super) fn within(capture: u64) -> Arc<Self> {
         let shared = Self::new(Entries::None);
         shared.graph.store(capture, Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl SharedLedger {
         self.graph.load(Ordering::Relaxed) != NO_GRAPH
     }
 
-    /// Notes that the graph frees the memory, which no later operation may use.
+    /// Notes that the graph frees the memory: no later operation may use it.
     pub(crate) fn freed_by_graph(&self) {
         self.graph.store(FREED, Ordering::Relaxed);
     }
@@ -177,8 +177,8 @@ impl SharedLedger {
         only == NO_STREAM || only == stream.id() || (only == READERS && access == Access::Read)
     }
 
-    /// See [`Ledger::add_conflicts`](super::Ledger::add_conflicts), here for several accesses. Launches of the
-    /// executable that `but` belongs to are left out.
+    /// [`Ledger::add_conflicts`](super::Ledger::add_conflicts) for several accesses. Leaves out launches of
+    /// the executable that `but` belongs to.
     // Inlined in its two callers, each of which knows some of the arguments.
     #[inline(always)]
     pub(crate) fn add_conflicts(
@@ -205,7 +205,7 @@ impl SharedLedger {
 
     /// See [`Ledger::mark`](super::Ledger::mark).
     pub(super) fn mark(&self, used: Use<'_>) {
-        // Dropped after the lock: dropping the last reference to a timeline calls the driver.
+        // Dropped after unlocking: dropping the last reference to a timeline calls the driver.
         let mut spent = Spent::new();
         let mut uses = lock(&self.uses);
         if used.access == Access::Write && self.only.load(Ordering::Relaxed) == READERS {
@@ -232,13 +232,14 @@ impl SharedLedger {
         result
     }
 
-    /// To be called when an executable graph that uses the memory was launched on another stream
+    /// Updates `only`; called when an executable graph that uses the memory was launched on another stream
     /// than before.
     pub(crate) fn launched_elsewhere(&self) {
         self.change(|_| ());
     }
 
-    /// Enters what each launch of an executable graph does from now on, in place of entries that this includes.
+    /// Enters a use by each later launch of an executable graph. Replaces the executable's entries that this
+    /// use includes.
     pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
         let included = |known: &LaunchUse| {
             known.is_of(last) && within(&known.range, &range) && known.access <= access
@@ -250,8 +251,8 @@ impl SharedLedger {
         });
     }
 
-    /// Enters what an operation of a capture does, which goes on for as long as `open` exists; in place of
-    /// entries that this includes, and of those of captures that have ended.
+    /// Enters a use by an operation of a capture that lasts while `open` exists. Replaces the capture's
+    /// entries that this use includes, and drops those of captures that have ended.
     pub(crate) fn enter_captured(&self, range: Bytes, access: Access, open: &Arc<()>) {
         let open = Arc::downgrade(open);
         let mut uses = lock(&self.uses);
@@ -262,7 +263,7 @@ impl SharedLedger {
         uses.captured.push(CapturedUse { range, access, open });
     }
 
-    /// Whether an access conflicts with an operation of a capture that goes on.
+    /// Whether an access conflicts with an operation of a capture in progress.
     pub(super) fn is_captured(&self, range: &Bytes, access: Access) -> bool {
         let conflicts = |known: &CapturedUse| {
             known.is_open() && access.conflicts(known.access) && overlap(&known.range, range)
@@ -270,21 +271,20 @@ impl SharedLedger {
         lock(&self.uses).captured.iter().any(conflicts)
     }
 
-    /// Removes the entries of an executable graph that will not be launched again, except those of its
-    /// last launch.
+    /// Removes the uses of an executable graph that will not be launched again. Its last launch stays as
+    /// entries.
     pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
         let own = |known: &LaunchUse| known.is_of(last);
         self.note_last(last, own, |launches, _| launches.retain(|known| !own(known)));
     }
 
-    /// Makes entries of the last launch of an executable graph, which stay whatever is launched
-    /// next.
+    /// Makes entries of the last launch of an executable graph, which stay whatever is launched next.
     pub(crate) fn fix_last(&self, last: &Arc<LastLaunch>) {
         self.note_last(last, |known| known.is_of(last), |_, _| {});
     }
 
-    /// Makes entries of what the last launch of an executable graph does, of those of its uses that `are_noted`;
-    /// then makes a change, which gets the point of that launch.
+    /// Makes entries for the last launch of an executable graph, one for each of its uses that `are_noted`
+    /// selects; then calls `change` with the point of that launch.
     fn note_last(
         &self,
         last: &Arc<LastLaunch>,
@@ -308,11 +308,11 @@ impl SharedLedger {
         self.only.store(uses.only(), Ordering::Release);
         drop(uses);
         drop(spent);
-        // So that the entries of streams that are gone do not pile up.
+        // Keeps entries of streams that are gone from piling up.
         thin_out(&asked, |asked| self.prune_of(asked));
     }
 
-    /// How many [`KeptMemory`] there are.
+    /// The number of [`KeptMemory`] values.
     pub(crate) fn keepers(&self) -> usize {
         lock(&self.uses).keepers
     }
@@ -322,11 +322,10 @@ impl SharedLedger {
         lock(&self.uses).left.is_some()
     }
 
-    /// Takes the block of a buffer, or the object of a texture, that is dropped until no graph uses
-    /// it.
+    /// Takes the block of a dropped buffer, or the object of a dropped texture, until no graph uses it.
     pub(crate) fn take_over(&self, block: impl Any + Send) {
         let mut uses = lock(&self.uses);
-        // Dropped after unlocking, if no graph uses it any more.
+        // Dropped after unlocking if no graph uses the memory.
         let _free = match uses.keepers {
             0 => Some(block),
             _ => {
@@ -398,7 +397,7 @@ impl Drop for KeptMemory {
             0 => uses.left.take(),
             _ => None,
         };
-        // Frees the memory, if its buffer is gone: not under the lock.
+        // Frees the memory if its buffer is gone; dropped after unlocking.
         drop(uses);
         drop(left);
     }

@@ -1,5 +1,5 @@
-//! What is captured alone: by code that does not hold the recording's lock meanwhile. Until it has ended,
-//! other operations are refused, and the capture does not end.
+//! Parts that are captured alone: code captures them without holding the recording's lock. Until such a part
+//! has ended, other operations are refused and the capture does not end.
 
 use std::mem;
 
@@ -11,17 +11,17 @@ use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 use crate::util::wait_while;
 
-/// Why other operations are refused while the body of a condition is captured.
+/// The error for other operations while the body of a condition is captured.
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
 
-/// Why other operations are refused while another library enqueues its work.
+/// The error for other operations while another library enqueues its work.
 const LIBRARY: &str = "work of another library is being captured: `StreamWork::enqueue`";
 
-/// For as long as this exists, nothing else is captured, and the capture does not end.
+/// While this exists, nothing else is captured and the capture does not end.
 pub(crate) struct CapturedAlone<'a>(&'a Recording);
 
 impl CapturedAlone<'_> {
-    /// Ends it under the recording's lock, which the caller has.
+    /// Ends it under the recording's lock, which the caller holds.
     fn release(self, recorded: &mut Option<OpenRecording>) {
         self.0.resume(recorded);
         mem::forget(self);
@@ -46,7 +46,7 @@ impl Recording {
         self.resumed.notify_all();
     }
 
-    /// Waits until nothing is [captured alone](CapturedAlone) by other threads.
+    /// Waits until no other thread [captures something alone](CapturedAlone).
     pub(super) fn wait_until_resumed(&self) -> LockedRecording<'_> {
         let LockedRecording { recorded, _quiet } = self.lock();
         let is_alone = |recorded: &mut Option<OpenRecording>| {
@@ -55,14 +55,14 @@ impl Recording {
         LockedRecording { recorded: wait_while(&self.resumed, recorded, is_alone), _quiet }
     }
 
-    /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to
-    /// end.
+    /// Waits for everything that other threads began to [capture alone](CapturedAlone) before the capture was
+    /// to end.
     pub(crate) fn wait_for_others(&self) {
         drop(self.wait_until_resumed());
     }
 
-    /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
-    /// the driver's calls. There is no graph unless it is [finished](Self::finish).
+    /// Begins an operation that is captured in parts, by the returned order; `begin` makes the driver's
+    /// calls. The capture yields no graph unless the operation is [finished](Self::finish).
     pub(super) fn begin<R>(
         &self,
         op: &'static str,
@@ -71,7 +71,7 @@ impl Recording {
         let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
         let begun = begin();
-        // Also if the graph may have the operation, of which this crate knows nothing then.
+        // Counted also if the graph may have the operation without this crate's knowledge.
         recorded.unfinished += usize::from(!matches!(begun, Err(Failed::Refused(_))));
         let begun = begun?;
         recorded.alone = Some(BODY);
@@ -83,8 +83,8 @@ impl Recording {
         Ok((begun, order, CapturedAlone(self)))
     }
 
-    /// [`Self::include`] of a condition's bodies, for the operation that has [begun](Self::begin).
-    /// There is no graph if this fails, or is not called.
+    /// [`Self::include`] of a condition's bodies, for the operation that has [begun](Self::begin). The
+    /// capture yields no graph if this fails or is not called.
     pub(crate) fn finish(
         &self,
         op: &'static str,
@@ -97,13 +97,13 @@ impl Recording {
         body.release(&mut guard);
         let recorded = self.open(op, &mut guard)?;
         recorded.include(bound, child, enqueue)?;
-        // Only here: another graph that is included is copied, so that it has other bodies.
+        // Noted only here: another included graph is copied, and its copy has other bodies.
         recorded.uses.bodies.extend(&child.bodies);
         recorded.unfinished -= 1;
         Ok(())
     }
 
-    /// [`Self::note`] before work that is enqueued while what this returns exists.
+    /// [`Self::note`] before library work, which may be enqueued while the returned value exists.
     pub(crate) fn begin_library(
         &self,
         op: &'static str,
@@ -117,7 +117,7 @@ impl Recording {
         Ok(CapturedAlone(self))
     }
 
-    /// [`Self::note`] after that work; the graph is broken without it.
+    /// [`Self::note`] after that work; the graph is broken if this fails.
     pub(crate) fn end_library(
         &self,
         bound: Result<Bound<'_>>,

@@ -1,8 +1,8 @@
-//! The order of a capture's operations by what they do to memory.
+//! The order of a capture's operations by their accesses to memory.
 //!
-//! Before each operation, its stream's dependencies are set to the nodes that it conflicts with;
-//! after it, they are its own node. So it makes no difference which of the capture's streams, of whatever
-//! devices, the operations are on.
+//! Before each operation, its stream's dependencies are set to the nodes that it conflicts with; after it,
+//! they are its own node. So it makes no difference on which of the capture's streams, and devices, the
+//! operations are.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,49 +18,49 @@ fn only(nodes: &Nodes) -> Option<Node> {
     nodes.first().copied().filter(|_| nodes.len() == 1)
 }
 
-/// The nodes of the operations so far, by what they do.
+/// The nodes of the operations so far, by their accesses.
 #[derive(Default)]
 pub(super) struct ByAccess {
     /// By the index of the memory.
     memory: HashMap<usize, Vec<Earlier>>,
     /// The nodes that every later operation comes after.
     barrier: Nodes,
-    /// The nodes on which none depends so far.
+    /// The nodes without dependents so far.
     leaves: Nodes,
     /// By the id of the stream.
     streams: HashMap<u64, Followed>,
     step: Option<Step>,
 }
 
-/// What is known of a stream of the capture.
+/// The state of one stream of the capture.
 #[derive(Default)]
 struct Followed {
-    /// What its dependencies were when [`ByAccess`] saw them last.
+    /// The stream's dependencies when [`ByAccess`] last read them.
     current: Nodes,
     noted: Noted,
 }
 
-/// Whether uses by other code's work were noted since the last operation on a stream.
+/// Whether uses by other code's work were noted after the last operation on a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Noted {
     #[default]
     None,
-    /// The work may not be enqueued yet.
+    /// Noted; the work may not be enqueued yet.
     Before,
-    /// It is enqueued.
+    /// Noted, and the work is enqueued.
     After,
 }
 
-/// What the operations of a step come after, and their nodes.
+/// A step: its dependencies, and the nodes of its operations.
 struct Step {
-    /// [`None`]: what the operations do to memory decides.
+    /// [`None`]: the operations' accesses decide.
     after: Option<Nodes>,
-    /// Of an operation of several nodes, the last.
+    /// The operations' nodes; the last one of an operation of several.
     made: Nodes,
     has_several: bool,
 }
 
-/// What the next captured operation comes after.
+/// The nodes that the next captured operation comes after.
 pub(super) struct PrecededByAccess {
     pub(super) before: Nodes,
     noted: Noted,
@@ -76,7 +76,7 @@ struct Earlier {
 
 impl ByAccess {
     /// Makes the next operation depend on those that it conflicts with. A barrier depends on all earlier
-    /// ones, and all later ones depend on it; but not in a step that lists its dependencies.
+    /// ones, and all later ones depend on it, except in a step that lists its dependencies.
     pub(super) fn precede(
         &mut self,
         bound: &Bound<'_>,
@@ -94,8 +94,9 @@ impl ByAccess {
         let noted = match self.on(bound).noted {
             Noted::None | Noted::After => Noted::None,
             Noted::Before => {
-                // Other code may enqueue the noted work only later: depending on this operation, it comes
-                // after what it conflicts with. If it is in the graph already, this operation comes after it.
+                // Other code may enqueue the noted work only later: it will depend on this operation, and so
+                // come after what this one conflicts with. If the graph has the work already, this operation
+                // comes after it.
                 before.extend(&self.look(bound)?);
                 Noted::Before
             }
@@ -104,8 +105,9 @@ impl ByAccess {
         Ok(PrecededByAccess { before, noted, is_barrier })
     }
 
-    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be. Returns its
-    /// last node, if that is one. An error if the driver does not say which node it has.
+    /// Notes the operation that was captured after [`ByAccess::precede`], or whose capture failed. Returns
+    /// the stream's last node, if there is exactly one. Returns an error if the driver does not report the
+    /// nodes.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
@@ -123,12 +125,12 @@ impl ByAccess {
         Ok(only(&nodes))
     }
 
-    /// What the operations of the step come after besides what they conflict with.
+    /// The step's listed dependencies, besides what its operations conflict with.
     fn named(&self) -> Option<&[Node]> {
         self.step.as_ref()?.after.as_deref()
     }
 
-    /// Begins a step, whose operations come after `after`, too.
+    /// Begins a step whose operations also come after `after`.
     pub(super) fn begin_step(&mut self, after: Option<&[Node]>) -> Result<()> {
         let why = "a step is being added";
         Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
@@ -147,7 +149,7 @@ impl ByAccess {
         for node in nodes.iter() {
             after.extend(&dependencies(*node)?);
         }
-        // The last node of an operation of several comes after another one.
+        // The last node of an operation of several nodes comes after another node of it.
         step.has_several |= after != *before;
         Ok(())
     }
@@ -168,10 +170,10 @@ impl ByAccess {
         Ok(node)
     }
 
-    /// Notes uses by work that other code enqueues after this call, or has enqueued before it. The work is
-    /// made to depend on what conflicts with any of the uses that were noted for it so far. Work without uses is
-    /// a barrier, as an operation is. `ended`: all of it is enqueued. Returns the node that what is
-    /// captured next depends on, if that is one.
+    /// Notes uses by work that other code enqueues after this call, or has enqueued before it. Makes the work
+    /// depend on everything that conflicts with any use noted for it so far. Work without uses is a barrier,
+    /// like an operation without uses. `ended`: all of the work is enqueued. Returns the node that the next
+    /// captured operation depends on, if there is exactly one.
     pub(super) fn note(
         &mut self,
         bound: &Bound<'_>,
@@ -197,8 +199,8 @@ impl ByAccess {
         Ok(node)
     }
 
-    /// What the next operation on the stream depends on now, and notes what other code has captured
-    /// since the last look.
+    /// Returns the stream's current dependencies, and notes nodes that other code has captured since the last
+    /// call.
     fn look(&mut self, bound: &Bound<'_>) -> Result<Nodes> {
         let (_, now) = state(bound.raw())?;
         let before = mem::replace(&mut self.on(bound).current, now.clone());
@@ -237,7 +239,7 @@ impl ByAccess {
         uses.iter().for_each(|used| self.enter(used, nodes));
     }
 
-    /// Notes an access. A write supersedes what it covers, since it came after all of that.
+    /// Notes an access. A write supersedes the accesses that it covers, since it comes after all of them.
     fn enter(&mut self, used: &PlacedUse, nodes: &Nodes) {
         let (range, access) = (used.range.clone(), used.access);
         let earlier = self.memory.entry(used.at).or_default();

@@ -1,4 +1,4 @@
-//! The value that decides whether a part of a graph runs.
+//! Conditions: values that decide whether a part of a graph runs.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::process::Failed;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::util::{debug_by, lock};
 
-/// A number that decides, while a graph runs, which part of the graph runs, or how often.
-/// `&condition` is a kernel's argument of eight bytes; the kernel sets the number by
-/// `cudaGraphSetConditional(handle, value)`.
+/// A number that decides, while a graph runs, which part of the graph runs, or how often. A kernel takes
+/// `&condition` as an argument of eight bytes and sets the number by `cudaGraphSetConditional(handle,
+/// value)`.
 ///
-/// [`Condition::new`] makes one in a capture. One operation of the graph depends on it:
+/// [`Condition::new`] creates a condition in a capture. One operation of the graph depends on it:
 /// [`while_loop`](Self::while_loop), [`if_then`](Self::if_then), [`if_else`](Self::if_else) or
-/// [`switch`](Self::switch), which comes after the kernels before it that set the condition.
+/// [`switch`](Self::switch), which comes after the earlier kernels that set the condition.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -40,18 +40,18 @@ use crate::util::{debug_by, lock};
 pub struct Condition {
     // INVARIANT: a handle of a graph that a capture of this crate records, or has recorded.
     raw: u64,
-    /// No other condition of the process ever has it.
+    /// Unique among the conditions of the process.
     id: u64,
-    /// The id of the capture that it was made in.
+    /// The id of the capture in which it was created.
     capture: u64,
     context: Context,
-    /// What orders the operations that set it and the one that depends on it.
+    /// Orders the operations that set the condition and the one that depends on it.
     ledger: Ledger,
 }
 
 /// # Using it
 impl Condition {
-    /// A condition that `create` adds to what `recording` records.
+    /// Creates a condition; `create` adds it to the graph that `recording` records.
     pub(crate) fn create(
         recording: &Recording,
         context: &Context,
@@ -65,29 +65,29 @@ impl Condition {
         Ok(Self { raw, id, capture, context, ledger: Ledger::default() })
     }
 
-    /// The driver's handle. If a kernel's argument is this number, a graph by data flow does not know
-    /// that the kernel sets the condition.
+    /// The driver's handle. A graph by data flow does not know that a kernel sets the condition if the
+    /// kernel's argument is this number.
     pub fn as_raw(&self) -> u64 {
         self.raw
     }
 
-    /// The id of the capture that it was made in.
+    /// The id of the capture in which it was created.
     pub(crate) fn made_in(&self) -> u64 {
         self.capture
     }
 
-    /// The context of the kernels that may set it.
+    /// The context of the kernels that may set the condition.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// An operation that sets the condition, or depends on it.
+    /// The access of an operation that sets the condition or depends on it.
     pub(crate) fn touch(&self) -> Touch<'_> {
         Touch::shared(&self.ledger, WHOLE, Access::Write, InGraphs::Kept)
     }
 
-    /// Begins the operation that depends on it: `begin` makes the driver's call. Until
-    /// [`Recording::finish`], the capture cannot become a graph.
+    /// Begins the operation that depends on the condition; `begin` makes the driver's call. The capture
+    /// yields no graph until [`Recording::finish`].
     pub(crate) fn begin<'r, R>(
         &self,
         recording: &'r Arc<Recording>,

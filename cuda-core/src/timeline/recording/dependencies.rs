@@ -1,4 +1,4 @@
-//! The driver's view of a capture: the graph so far, and what the next node depends on.
+//! The driver's state of a capture: the graph so far, and the dependencies of the next node.
 
 use std::ops::Deref;
 use std::{ptr, slice};
@@ -11,7 +11,7 @@ use cuda_sys::{
 use crate::error::{Result, asked, check};
 use crate::process::{Failed, Handle, attempt};
 
-/// A node of a graph, which lives as long as the graph.
+/// A node of a graph; valid while the graph exists.
 pub(crate) type Node = Handle<CUgraphNode>;
 
 /// A set of nodes.
@@ -55,7 +55,7 @@ impl Deref for Nodes {
 pub(super) const EMPTY: &str = "cuGraphAddEmptyNode";
 const CHILD: &str = "cuGraphAddChildGraphNode";
 
-/// Makes these nodes the dependencies of what is captured next: `cuStreamUpdateCaptureDependencies`.
+/// Makes these nodes the dependencies of the next captured node: `cuStreamUpdateCaptureDependencies`.
 pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
     let mut nodes = handles(nodes);
     let (first, count) = (nodes.as_mut_ptr(), nodes.len());
@@ -66,7 +66,7 @@ pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
     check("cuStreamUpdateCaptureDependencies", code)
 }
 
-/// The graph that is being captured, and the nodes that what is captured next depends on:
+/// Returns the graph that is being captured, and the dependencies of the next captured node:
 /// `cuStreamGetCaptureInfo_v2`.
 pub(super) fn state(stream: CUstream) -> Result<(CUgraph, Nodes)> {
     with_state(stream, |graph, nodes| (graph, nodes.iter().map(|node| Handle(*node)).collect()))
@@ -85,17 +85,17 @@ fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R)
     if count == 0 {
         return Ok(f(graph, &[]));
     }
-    // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
-    // the stream or until the capture is terminated". The calls that change the list, captured operations
-    // and the end of the capture, take the recording's lock, which the caller holds; calls without it
-    // (`cuStreamIsCapturing`, `cuStreamGetPriority`) only ask, and leave the list as it is. The exception
-    // is work of another library: that is captured alone, or noted by hand, by a caller who promises that
-    // no other thread enqueues meanwhile.
+    // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on the
+    // stream or until the capture is terminated". The calls that change the list, captured operations and the
+    // end of the capture, take the recording's lock, which the caller holds; calls without it
+    // (`cuStreamIsCapturing`, `cuStreamGetPriority`) only ask, and leave the list as it is. The exception is
+    // work of another library: it is captured alone, or noted by hand by a caller who promises that no other
+    // thread enqueues meanwhile.
     let nodes = unsafe { slice::from_raw_parts(first, count) };
     Ok(f(graph, nodes))
 }
 
-/// The node that what is captured next depends on, if that is exactly one.
+/// The dependency of the next captured node, if there is exactly one.
 pub(super) fn last_node(stream: CUstream) -> Option<Node> {
     with_state(stream, |_, nodes| (nodes.len() == 1).then(|| Handle(nodes[0]))).ok()?
 }
@@ -118,8 +118,8 @@ pub(crate) fn dependents(node: Node) -> Result<Vec<Node>> {
     })
 }
 
-/// The nodes that `call` lists: with null it writes their number, then the nodes to a list of that
-/// length, unless the number is zero: the driver refuses an empty list.
+/// Returns the nodes that `call` lists. With null, `call` writes their number; then it writes the nodes to a
+/// list of that length. There is no second call for zero nodes: the driver refuses an empty list.
 pub(crate) fn listed(
     op: &'static str,
     call: impl Fn(*mut CUgraphNode, &mut usize) -> CUresult,
@@ -132,8 +132,8 @@ pub(crate) fn listed(
     Ok(list.into_iter().take(count).map(Handle).collect())
 }
 
-/// A new node that does nothing, after those nodes: `cuGraphAddEmptyNode`. The caller's lock
-/// excludes other uses of the stream.
+/// Adds a node that does nothing, after the nodes `before`: `cuGraphAddEmptyNode`. The caller's lock excludes
+/// other uses of the stream.
 pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
     let (graph, _) = state(stream)?;
     let list = handles(before);
@@ -155,7 +155,7 @@ pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<(), Failed> 
     attempt(CHILD, unsafe {
         cu::cuGraphAddChildGraphNode(&mut node, graph, list.as_ptr(), list.len(), child)
     })?;
-    // If this fails, the graph has the node, and nothing comes after it.
+    // If this fails, the graph has the node, but later nodes do not depend on it.
     set_dependencies(stream, &Nodes(vec![Handle(node)])).map_err(Failed::Unknown)
 }
 
@@ -164,8 +164,8 @@ pub(crate) fn captured_graph(stream: CUstream) -> Result<CUgraph> {
     Ok(state(stream)?.0)
 }
 
-/// Captures a node of the graph, on which no other depends, on the stream: it comes after what the
-/// stream depends on, by `cuGraphAddDependencies`. The caller's lock excludes other uses of the
+/// Captures an existing node of the graph, which no other node depends on, on the stream: makes it depend on
+/// the stream's dependencies by `cuGraphAddDependencies`. The caller's lock excludes other uses of the
 /// stream.
 pub(crate) fn join(stream: CUstream, node: Node) -> Result<()> {
     let (graph, before) = state(stream)?;

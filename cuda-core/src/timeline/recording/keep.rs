@@ -1,4 +1,4 @@
-//! What a capture keeps for the graph besides memory.
+//! Values besides memory that a capture keeps for the graph.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::{
 use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 
-/// What a graph keeps for an operation besides memory, and what the operation demands of launches. Noted when the graph
-/// has the operation, and dropped if it is refused. In a box, since most operations have none.
+/// The values besides memory that a graph keeps for an operation, and the operation's demands on launches.
+/// Noted when the graph has the operation, and dropped if the operation is refused. Boxed, since most
+/// operations have none.
 #[derive(Default)]
 pub(crate) struct Notes(Box<NoteFields>);
 
@@ -19,8 +20,8 @@ struct NoteFields {
     owners: GraphOwners,
     /// Kept once for each key.
     once: Option<(usize, Arc<dyn KeptAlive>)>,
-    /// What a kernel reaches: without the access that it needs, the graph is neither instantiated nor launched, and
-    /// each launch holds the access that there is.
+    /// Memory of other devices that a kernel reaches. Without the peer access that it needs, the graph is
+    /// neither instantiated nor launched; each launch holds the existing access.
     reached: Vec<Reached>,
     copies: Vec<CopiesBetween>,
 }
@@ -31,13 +32,13 @@ impl Notes {
         Self(Box::new(NoteFields { traits, ..NoteFields::default() }))
     }
 
-    /// Of an operation that all later ones depend on, whatever memory they use.
+    /// Notes of an operation that all later ones depend on, whatever memory they use.
     pub(crate) fn of_barrier(mut traits: GraphTraits) -> Self {
         traits.add(GraphTraits::BARRIER);
         Self::of(traits)
     }
 
-    /// Of copies between devices.
+    /// Notes of copies between devices.
     #[cold]
     pub(crate) fn of_copies(copies: impl IntoIterator<Item = CopiesBetween>) -> Self {
         let mut notes = Self::default();
@@ -45,13 +46,13 @@ impl Notes {
         notes
     }
 
-    /// Adds what lives for as long as the graph may run.
+    /// Adds a value that is kept alive while the graph may run.
     pub(crate) fn keep(mut self, owner: Arc<dyn KeptAlive>) -> Self {
         self.0.owners.0.push(owner);
         self
     }
 
-    /// [`Notes::keep`] of what other operations keep, too: one for each key.
+    /// [`Notes::keep`] for a value that several operations keep: only one is kept for each key.
     pub(crate) fn keep_once(mut self, key: usize, owner: Arc<dyn KeptAlive>) -> Self {
         self.0.once = Some((key, owner));
         self
@@ -69,7 +70,7 @@ impl Notes {
 }
 
 impl OpenRecording {
-    /// Notes what the graph keeps for an operation that it has.
+    /// Takes over the notes of an operation that the graph has.
     pub(super) fn keep(&mut self, Notes(mut notes): Notes) {
         self.uses.traits.add(notes.traits);
         self.uses.owners.0.append(&mut notes.owners.0);
@@ -94,7 +95,7 @@ impl OpenRecording {
 }
 
 impl Recording {
-    /// Refuses what the body of a condition cannot have.
+    /// Returns an error for operations that the body of a condition cannot have.
     pub(crate) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
         let refused = traits.has(GraphTraits::EVENT) && self.outer.is_some();
         if refused { Err(Error::NotCapturable { op }) } else { Ok(()) }
@@ -107,7 +108,7 @@ impl Recording {
         }
     }
 
-    /// Keeps a value for as long as the graph may run: one for each key.
+    /// Keeps a value while the graph may run, only one for each key.
     pub(crate) fn keep_once(&self, key: usize, owner: impl FnOnce() -> Arc<dyn KeptAlive>) {
         if let Some(recorded) = self.lock().as_mut() {
             recorded.keep_once(key, owner);

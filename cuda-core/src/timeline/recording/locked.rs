@@ -7,8 +7,8 @@ use super::{OpenRecording, Recording};
 use crate::process::DeferForeignCode;
 use crate::util::lock;
 
-/// What a capture has recorded, locked. A hook about what is dropped meanwhile may use the capture: it runs
-/// after unlocking.
+/// The locked recording of a capture. A drop hook that runs while it is locked may use the capture, so it is
+/// deferred until after unlocking.
 pub(super) struct LockedRecording<'a> {
     // Dropped in this order.
     pub(super) recorded: MutexGuard<'a, Option<OpenRecording>>,

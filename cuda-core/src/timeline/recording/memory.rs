@@ -11,17 +11,17 @@ use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, key};
 const ALLOC: &str = "cuMemAllocAsync";
 const FREE: &str = "cuMemFreeAsync";
 
-/// Memory that the graph allocates.
+/// Memory that the graph allocates and has not freed.
 pub(super) struct Allocated {
     address: CUdeviceptr,
     bytes: usize,
-    /// The index of the memory.
+    /// The index in `uses.memory`.
     at: usize,
 }
 
 impl Recording {
-    /// Captures the allocation of so many bytes. Returns the address, and the ledger of the memory,
-    /// which only operations of this capture may use.
+    /// Captures the allocation of `bytes` bytes. Returns the address, and the ledger of the memory, which
+    /// only operations of this capture may use.
     pub(crate) fn allocate(
         &self,
         bound: &Bound<'_>,
@@ -45,7 +45,7 @@ impl Recording {
         Ok((address, ledger))
     }
 
-    /// Captures the free of memory that the graph allocates, after all that uses it.
+    /// Captures the free of memory that the graph allocates, ordered after all its uses.
     pub(crate) fn free(&self, bound: &Bound<'_>, ledger: &Ledger) -> Result<()> {
         let mut guard = self.lock();
         let recorded = self.open(FREE, &mut guard)?;
@@ -57,7 +57,7 @@ impl Recording {
         recorded.free(bound, known)
     }
 
-    /// Captures the free of all that the graph allocates and does not free so far.
+    /// Captures the free of all memory that the graph allocates and has not freed so far.
     pub(crate) fn free_all(&self, bound: &Bound<'_>) -> Result<()> {
         let mut guard = self.lock();
         let recorded = self.open(FREE, &mut guard)?;
@@ -76,14 +76,14 @@ impl OpenRecording {
         self.index.remove(self.uses.memory[at].key());
         let used = PlacedUse { at, range: 0..bytes, access: Access::Write };
         self.change_memory(bound, FREE, used, |stream| {
-            // SAFETY: allocated by an operation of this capture, and freed once; the operation comes
-            // after all that use the memory, and no later one is captured that does.
+            // SAFETY: allocated by an operation of this capture, and freed once; the operation comes after
+            // all that use the memory, and no operation that uses it is captured later.
             unsafe { cu::cuMemFreeAsync(address, stream) }
         })
     }
 
-    /// Captures an allocation or a free. If that fails, there is no graph: what it would do at each
-    /// launch is unknown.
+    /// Captures an allocation or a free. If that fails, the capture yields no graph: the operation's
+    /// effect at each launch is unknown.
     fn change_memory(
         &mut self,
         bound: &Bound<'_>,

@@ -1,15 +1,14 @@
-//! Captures by this crate: what the operations that become a graph use.
+//! Captures by this crate: records which memory the operations of a graph use.
 //!
-//! A capture has streams of its own, which the code that is captured gets as `&Stream`. An
-//! operation there is not ordered after what other streams do with its memory: it does not run
-//! now. What it does to the memory is noted here, and each launch of the graph is ordered by that.
-//! Only the order within the capture is made while capturing, in one of three ways:
+//! A capture has streams of its own, which the captured code gets as `&Stream`. An operation there does not
+//! run now, so it is not ordered after other streams' uses of its memory. Its uses are noted here, and they
+//! order each launch of the graph. While capturing, only the order within the capture is made, in one of
+//! three ways:
 //!
-//! * [`Order::Chain`]: there is one stream, which is a chain.
-//! * [`Order::Streams`]: as everywhere, each stream is a chain, and streams wait for each other
-//!   where they use the same memory. The entries are those of a [`Ledger`] of the capture's own.
-//! * [`Order::Access`]: each operation depends on those that it conflicts with, and on nothing
-//!   else.
+//! * [`Order::Chain`]: the capture has one stream, which is a chain.
+//! * [`Order::Streams`]: as outside of captures, each stream is a chain, and streams wait for each other if
+//!   they use the same memory. The capture has [`Ledger`]s of its own for this.
+//! * [`Order::Access`]: each operation depends on the operations that it conflicts with, and on nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,25 +54,25 @@ use memory::Allocated;
 use order::CaptureOrder;
 use place::PlacedUse;
 
-/// A capture. Its streams refer to it, also when it has ended.
+/// A capture. Its streams refer to it, even after it has ended.
 pub(crate) struct Recording {
     /// [`None`] once the capture has ended.
     recorded: Mutex<Option<OpenRecording>>,
     /// Never reused.
     id: u64,
-    /// Ordinary streams, on which memory is allocated for operations of the capture.
+    /// Ordinary streams on which memory for operations of the capture is allocated.
     homes: Mutex<Vec<Arc<StreamCore>>>,
-    /// The capture that this one is a part of, as a body of a [`Condition`].
+    /// The capture that contains this one, if this is a body of a [`Condition`].
     outer: Option<Arc<Recording>>,
-    /// The conditions on which no operation depends so far; those of captures within this one, too.
+    /// Ids of the conditions on which no operation depends yet, including those of captures within this one.
     conditions: Mutex<Vec<u64>>,
-    /// Notified when [`OpenRecording::alone`] is none again.
+    /// Notified when [`OpenRecording::alone`] becomes `None`.
     resumed: Condvar,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A number that nothing else of the process ever gets.
+/// Returns a number that nothing else in the process ever gets.
 pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
@@ -90,35 +89,36 @@ pub(crate) enum Order {
 #[derive(Default)]
 struct OpenRecording {
     uses: GraphUses,
-    /// The keys of what [`Recording::keep_once`] keeps: handles of functions and contexts, addresses of
-    /// communicators.
+    /// The keys of the values that [`Recording::keep_once`] keeps: handles of functions and contexts,
+    /// addresses of communicators.
     kept_once: Tree<usize, ()>,
-    /// The index in `uses.memory` by [`key`].
+    /// Maps a ledger's [`key`] to the index in `uses.memory`.
     index: Tree<usize, usize>,
     order: CaptureOrder,
-    /// The operations that have [begun](Recording::begin) and are not finished.
+    /// The number of operations that have [begun](Recording::begin) and are not finished.
     unfinished: usize,
-    /// Why operations are refused: something is [captured alone](CapturedAlone).
+    /// The reason for refusing operations: something is [captured alone](CapturedAlone).
     alone: Option<&'static str>,
-    /// What the graph allocates, and does not free so far.
+    /// Memory that the graph allocates and does not free so far.
     allocated: Vec<Allocated>,
-    /// What kernels reach by access.
+    /// Memory of other devices that kernels reach by peer access.
     reached: Vec<Reached>,
-    /// Exists until the outermost capture has ended: what [refuses](Ledger::conflicts_with_host) the host.
+    /// Exists until the outermost capture has ended; until then the host is
+    /// [refused](Ledger::conflicts_with_host).
     open: Arc<()>,
 }
 
-/// What became of an operation.
+/// The result of capturing an operation.
 struct Captured {
     seq: u64,
-    /// Its last node, if the driver says which one that is.
+    /// The operation's last node, if the driver says which one that is.
     node: Result<Option<Node>>,
-    /// The graph has it, or a part of it; perhaps even though there was an error.
+    /// The graph has the operation, or a part of it, perhaps despite an error.
     is_there: bool,
 }
 
 impl Recording {
-    /// A capture that is a part of `outer`, if there is one.
+    /// Creates a capture; `outer` is the capture that contains it, if any.
     pub(crate) fn within(outer: Option<Arc<Self>>, order: Order) -> Arc<Self> {
         let order = match order {
             Order::Chain => CaptureOrder::Chain,
@@ -133,24 +133,25 @@ impl Recording {
         Arc::new(Self { recorded, id, homes, outer, conditions, resumed: Condvar::new() })
     }
 
-    /// The capture that this one is a part of, or else this one.
+    /// The outermost capture that contains this one, or else this one.
     fn outermost(&self) -> &Self {
         self.outer.as_ref().map_or(self, |outer| outer.outermost())
     }
 
-    /// Whether the capture with that id is this one, or one that this one is a part of.
+    /// Whether the capture with that id is this one or contains it.
     pub(crate) fn is_within(&self, capture: u64) -> bool {
         let outer = || self.outer.as_ref().is_some_and(|outer| outer.is_within(capture));
         self.id == capture || outer()
     }
 
-    /// Refuses a graph with conditions on which no operation depends: it could not be instantiated.
+    /// Returns an error if the graph has conditions on which no operation depends: it could not be
+    /// instantiated.
     pub(crate) fn require_used_conditions(&self, op: &'static str) -> Result<()> {
         let all_are_used = lock(&self.conditions).is_empty();
         Error::unless(all_are_used, op, "no operation depends on a condition")
     }
 
-    /// What is recorded, for `op` on one of the capture's streams.
+    /// Returns the open recording, for `op` on one of the capture's streams.
     fn open<'g>(
         &self,
         op: &'static str,
@@ -163,7 +164,7 @@ impl Recording {
         }
     }
 
-    /// [`Self::open`], unless another graph allocates some of the memory.
+    /// [`Self::open`], but refuses memory that another graph allocates.
     fn open_for<'g>(
         &self,
         op: &'static str,
@@ -180,12 +181,12 @@ impl Recording {
         Ok(recorded)
     }
 
-    /// Whether the capture has ended. While an operation is captured, it has not.
+    /// Whether the capture has ended. Returns false while an operation is being captured.
     pub(crate) fn has_ended(&self) -> bool {
         self.recorded.try_lock().is_ok_and(|recorded| recorded.is_none())
     }
 
-    /// Why `op`, which no graph can hold, is refused on a stream of the capture.
+    /// The error of refusing `op`, which no graph can hold, on a stream of the capture.
     pub(crate) fn refusal(&self, op: &'static str) -> Error {
         if self.has_ended() { ended(op) } else { Error::NotCapturable { op } }
     }
@@ -195,8 +196,8 @@ impl Recording {
         self.id
     }
 
-    /// The stream of `context` on which memory is allocated for operations of the capture; `create`
-    /// creates it. What is allocated is allocated now, not by the graph.
+    /// The stream of `context` on which memory is allocated for operations of the capture; `create` creates
+    /// the stream. The allocations are made now, not by the graph.
     pub(crate) fn home(
         &self,
         context: &Context,
@@ -209,7 +210,7 @@ impl Recording {
         if let Some(home) = known(&lock(&self.homes)) {
             return Ok(home);
         }
-        // Not under the lock: it calls the driver. A thread that loses the race drops its stream, after
+        // Not under the lock: `create` calls the driver. A thread that loses the race drops its stream after
         // unlocking.
         let made = create()?;
         let mut homes = lock(&self.homes);
@@ -221,13 +222,13 @@ impl Recording {
         Ok(home)
     }
 
-    /// Whether no graph but that of this capture uses the memory of the ledger.
+    /// Whether no graph but this capture's uses the memory of the ledger.
     pub(crate) fn alone_uses(&self, ledger: &Ledger) -> bool {
         let keepers = ledger.shared().map_or(0, |shared| shared.keepers());
         keepers <= self.keepers_of(ledger)
     }
 
-    /// How often this capture, and those that it is a part of, keep the memory.
+    /// The number of times that this capture, and those that contain it, keep the memory.
     fn keepers_of(&self, ledger: &Ledger) -> usize {
         let outer = self.outer.as_ref().map_or(0, |outer| outer.keepers_of(ledger));
         let recorded = self.lock();
@@ -237,9 +238,9 @@ impl Recording {
         outer + usize::from(recorded.as_ref().is_some_and(known))
     }
 
-    /// Captures an operation on the stream that is bound: `enqueue` makes the driver's calls, during
-    /// which no other operation is captured, and the capture does not end. One without touches is a
-    /// barrier, as one with that trait is. The notes are dropped after the recording is unlocked.
+    /// Captures an operation on the bound stream. `enqueue` makes the driver's calls; meanwhile no other
+    /// operation is captured and the capture does not end. An operation without touches is a barrier, as is
+    /// one with the trait [`GraphTraits::BARRIER`]. The notes are dropped after the recording is unlocked.
     pub(crate) fn record(
         &self,
         op: &'static str,
@@ -259,7 +260,7 @@ impl Recording {
         let is_barrier = touches.is_empty() || traits.has(GraphTraits::BARRIER);
         let uses = recorded.place_all(touches);
         let mut captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
-        // NCCL may go on with a call that has failed.
+        // NCCL may continue a call that has failed.
         captured.is_there |= traits.has(GraphTraits::RANKS);
         recorded.settle(&captured, uses.as_slice(), is_barrier);
         if captured.is_there {
@@ -271,7 +272,7 @@ impl Recording {
         (captured.seq, captured.node.map(drop))
     }
 
-    /// Captures a graph as one operation, which uses all that it uses.
+    /// Captures a graph as one operation, which uses all memory that the graph uses.
     pub(crate) fn include(
         &self,
         op: &'static str,
@@ -285,8 +286,8 @@ impl Recording {
         recorded.include(bound, child, enqueue)
     }
 
-    /// Captures a step: what `work` enqueues, after `after` and what it conflicts with. Returns a
-    /// node that is after all of it.
+    /// Captures a step: the operations that `work` enqueues, ordered after `after` and after what they
+    /// conflict with. Returns a node that comes after all of them.
     pub(crate) fn step(
         &self,
         bound: &Bound<'_>,
@@ -297,14 +298,15 @@ impl Recording {
         let worked = catch_unwind(AssertUnwindSafe(work));
         let ended = self.with_order(|by_access, uses| {
             let node = by_access.end_step(bound)?;
-            // Unless the node is that of the last operation, it does nothing.
+            // Unless the node belongs to the last operation, it is an empty node.
             if uses.by_node.last().is_none_or(|last| last.node != node) {
                 uses.note_node(bound, node, Box::default());
             }
             Ok(node)
         });
         if let (Err(_), Some(recorded)) = (&ended, &mut *self.lock()) {
-            // Another thread captures something alone, so that the step has no end: what follows would be in it.
+            // The step has no end, since another thread captures something alone: later operations would be
+            // in the step.
             recorded.uses.is_broken = true;
         }
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
@@ -332,8 +334,8 @@ impl Recording {
         self.open_for(op, touches, &mut guard)?.note(bound, touches, false)
     }
 
-    /// Runs `calls`, during which no operation is captured, and the capture does not end. They get what
-    /// orders the operations.
+    /// Runs `calls`, which get the capture's order. Meanwhile no operation is captured and the capture does
+    /// not end.
     pub(crate) fn during<R>(
         &self,
         op: &'static str,
@@ -344,12 +346,12 @@ impl Recording {
         calls(order)
     }
 
-    /// Ends the recording: `end` makes the driver's calls; from their begin on nothing is captured.
+    /// Ends the recording. `end` makes the driver's calls; from their begin on nothing is captured.
     pub(crate) fn end<R>(&self, end: impl FnOnce() -> R) -> (R, GraphUses) {
         let mut guard = self.wait_until_resumed();
         let result = end();
         let recorded = guard.take();
-        // Dropping the capture's ledgers may destroy events: not under the lock.
+        // Dropping the capture's ledgers may destroy events, so it must not happen under the lock.
         drop(guard);
         let uses = recorded.map(|OpenRecording { mut uses, unfinished, allocated, .. }| {
             uses.is_broken |= unfinished > 0;
@@ -360,14 +362,14 @@ impl Recording {
     }
 }
 
-/// The error for an operation on a stream of a capture that is over.
+/// The error for an operation on a stream of a capture that has ended.
 fn ended(op: &'static str) -> Error {
     let why = "the capture that this stream was made for has ended: enqueue on another stream";
     Error::invalid(op, why)
 }
 
 impl OpenRecording {
-    /// Captures a graph as one operation. The handles of its bodies are not noted.
+    /// Captures a graph as one operation. Does not note the handles of its bodies.
     fn include(
         &mut self,
         bound: &Bound<'_>,
@@ -382,15 +384,15 @@ impl OpenRecording {
             }
         }
         let is_barrier = uses.is_empty() || child.traits.has(GraphTraits::BARRIER);
-        // Its node is added by a call of its own, and may be there although the stream is as before. What
-        // comes after it is unknown then.
+        // The child's node is added by a call of its own, and may exist although the stream's dependencies
+        // are unchanged. The order of later operations is then unknown.
         let mut is_unknown = false;
         let enqueue = || {
             let (seq, added) = enqueue();
             is_unknown = matches!(added, Err(Failed::Unknown(_)));
             (seq, added.map_err(Error::from))
         };
-        // The caller keeps the child meanwhile.
+        // The caller keeps the child alive during the call.
         let mut captured = self.record(bound, &uses, is_barrier, enqueue);
         captured.is_there |= is_unknown;
         self.uses.is_broken |= is_unknown;
@@ -404,8 +406,8 @@ impl OpenRecording {
         Ok(())
     }
 
-    /// Captures an operation, after those that it conflicts with. `is_barrier`: which memory it uses is
-    /// unknown. What it uses is not entered: see [`OpenRecording::settle`].
+    /// Captures an operation, ordered after those that it conflicts with. `is_barrier`: the memory that it
+    /// uses is unknown. Does not enter its uses: see [`OpenRecording::settle`].
     fn record(
         &mut self,
         bound: &Bound<'_>,
@@ -426,12 +428,12 @@ impl OpenRecording {
         Captured { seq, node: result.and(noted), is_there }
     }
 
-    /// Notes that work of other code, before or after this call, uses `touches`. `ended`: all of it is
+    /// Notes that work of other code, before or after this call, uses `touches`. `ended`: all of the work is
     /// enqueued.
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
         let (uses, is_barrier) = (self.place_all(touches), touches.is_empty());
         let uses = uses.as_slice();
-        // In any case: that work may be in the graph already.
+        // Entered even if the rest fails: the graph may have that work already.
         self.enter(uses, is_barrier);
         let node = match &mut self.order {
             CaptureOrder::Access(by_access) => by_access.note(bound, uses, ended),
@@ -441,7 +443,7 @@ impl OpenRecording {
         Ok(())
     }
 
-    /// Notes what the operation uses that was captured last on the stream, by its last node, if that
+    /// Notes the uses of the operation that was captured last on the stream by `node`, its last node, if that
     /// is known.
     fn note_node(&mut self, bound: &Bound<'_>, node: Option<Node>, uses: &[PlacedUse]) {
         if let Some(node) = node {
@@ -453,7 +455,7 @@ impl OpenRecording {
 }
 
 impl Timeline {
-    /// Whether both streams belong to one capture of this crate's, or neither to any.
+    /// Whether both streams belong to the same capture by this crate, or neither belongs to one.
     pub(crate) fn is_captured_with(&self, other: &Timeline) -> bool {
         let key = |timeline: &Timeline| timeline.recording().map(Arc::as_ptr);
         key(self) == key(other)

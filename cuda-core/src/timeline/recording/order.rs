@@ -9,7 +9,7 @@ use crate::timeline::ledger::{Fences, Ledger, Use};
 
 #[derive(Default)]
 pub(super) enum CaptureOrder {
-    /// One stream: its operations come one after the other.
+    /// One stream: its operations run one after the other.
     #[default]
     Chain,
     /// One ledger for each of [`GraphUses::memory`](super::GraphUses::memory).
@@ -17,7 +17,7 @@ pub(super) enum CaptureOrder {
     Access(ByAccess),
 }
 
-/// What the next operation comes after.
+/// The operations that the next one comes after.
 pub(super) enum Preceded {
     Chain,
     Streams(Fences),
@@ -25,8 +25,8 @@ pub(super) enum Preceded {
 }
 
 impl Preceded {
-    /// Whether the stream certainly depends on what it did after [`CaptureOrder::precede`]: the driver has
-    /// captured nothing on it. `last` is the node of the last operation on it, as far as is known.
+    /// Whether the stream's dependencies are certainly those from [`CaptureOrder::precede`]: the driver has
+    /// captured nothing on it since. `last` returns the node of the last operation on the stream, if known.
     #[cold]
     pub(super) fn is_unchanged(
         &self,
@@ -35,7 +35,7 @@ impl Preceded {
     ) -> bool {
         let before = match self {
             Self::Access(preceded) => preceded.before.clone(),
-            // After a wait for another stream it depends on more than that, so the answer is no.
+            // After a wait for another stream it depends on more nodes, so this returns false.
             Self::Chain | Self::Streams(_) => last().into_iter().collect(),
         };
         state(bound.raw()).is_ok_and(|(_, now)| now == before)
@@ -51,7 +51,7 @@ impl CaptureOrder {
         }
     }
 
-    /// Makes the next operation come after what it conflicts with.
+    /// Orders the next operation after those that it conflicts with.
     pub(super) fn precede(
         &mut self,
         bound: &Bound<'_>,
@@ -74,8 +74,9 @@ impl CaptureOrder {
         }
     }
 
-    /// Notes the operation that was captured since, or that failed to be. Returns its last node, if the
-    /// driver says which one that is. After an error, the order of later operations is unknown.
+    /// Notes the operation that was captured after [`CaptureOrder::precede`], or whose capture failed.
+    /// Returns its last node, if the driver says which one that is. After an error, the order of later
+    /// operations is unknown.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
@@ -94,7 +95,7 @@ impl CaptureOrder {
                 }
                 Ok(last_node(bound.raw()))
             }
-            // A chain; the two are of the same kind always.
+            // A chain; `self` and `preceded` are always of the same kind.
             _ => Ok(last_node(bound.raw())),
         }
     }

@@ -1,4 +1,4 @@
-//! The memory that a capture lists, and what its operations do to it.
+//! The memory that a capture uses, and the accesses of its operations.
 
 use super::order::CaptureOrder;
 use super::{Captured, GraphTraits, OpenRecording, UsedMemory};
@@ -13,8 +13,8 @@ pub(super) struct PlacedUse {
 }
 
 impl OpenRecording {
-    /// Lists the memory, which is kept unless the operation is [refused](Self::settle), and returns where.
-    /// The uses are not [entered](Self::enter).
+    /// Lists the memory, which is kept unless the operation is [refused](Self::settle), and returns the uses
+    /// with its indices. Does not [enter](Self::enter) the uses.
     pub(super) fn place_all(&mut self, touches: &[Touch<'_>]) -> InlineVec<PlacedUse, 8> {
         let mut uses = InlineVec::new();
         touches.iter().for_each(|touch| uses.push(|| self.place_touch(touch)));
@@ -23,7 +23,7 @@ impl OpenRecording {
 
     pub(super) fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
         let ledger = touch.ledger.get();
-        // Found first: most operations use memory that earlier ones have used.
+        // Looked up first: most operations use memory that earlier ones have used.
         let known = ledger.shared().and_then(|shared| self.index.get(key(shared)).copied());
         let is_lent = touch.in_graphs == InGraphs::Lent;
         let at = known.unwrap_or_else(|| self.place(&ledger.keep(), is_lent));
@@ -43,14 +43,15 @@ impl OpenRecording {
         at
     }
 
-    /// Enters what an operation uses. If the driver refused it, lets go of what no other operation uses.
+    /// Enters the uses of an operation. If the driver refused the operation, releases memory that no other
+    /// operation uses.
     pub(super) fn settle(&mut self, captured: &Captured, uses: &[PlacedUse], is_barrier: bool) {
         if captured.is_there {
             return self.enter(uses, is_barrier);
         }
         while let Some(unused) = self.uses.memory.last().filter(|memory| memory.count == 0) {
             self.index.remove(unused.key());
-            // The caller has the memory, too, so nothing is freed under the lock.
+            // The caller also holds the memory, so nothing is freed under the lock.
             self.uses.memory.pop();
             if let CaptureOrder::Streams(ledgers) = &mut self.order {
                 ledgers.pop();
@@ -58,7 +59,7 @@ impl OpenRecording {
         }
     }
 
-    /// Enters what an operation of the graph uses.
+    /// Enters the uses of an operation of the graph.
     pub(super) fn enter(&mut self, uses: &[PlacedUse], is_barrier: bool) {
         if is_barrier {
             self.uses.traits.add(GraphTraits::BARRIER);

@@ -1,24 +1,24 @@
-//! What captured operations reach on other devices by access that threads may revoke.
+//! Memory and copies of captured operations across devices, which need peer access that threads may revoke.
 
 use super::KeptAlive;
 use crate::context::peer;
 use crate::context::{Confined, Context, Crossing, Moment};
 use crate::error::{Error, Result};
 
-/// Memory of another device that kernels of a context reach.
+/// Memory of another device that a context's kernels reach.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Reached {
     by: Context,
     memory: Confined,
-    /// For memory of a pool, when it was captured: whether the context still has access to that very pool is
-    /// not known after a revocation.
+    /// Set at the capture for memory of a pool: after a revocation it is unknown whether the context still
+    /// has access to that very pool.
     at: Option<Moment>,
 }
 
 impl Reached {
-    /// To be called while the crossing of the two devices is held, of a context that has access.
+    /// Called while the crossing of the two devices is held, for a context that has access.
     pub(crate) fn captured(by: &Context, memory: Confined) -> Self {
-        // Before the graph has the kernel.
+        // Called before the graph has the kernel.
         peer::crossed_by_graphs(by.device(), memory.device);
         Self { by: by.clone(), memory, at: memory.is_of_a_pool().then(Moment::now) }
     }
@@ -47,35 +47,36 @@ impl KeptAlive for Reached {
 /// Copies of a graph from one device to another.
 ///
 /// Driver 580 chooses the route of a copy, directly or through the host, by the access between the devices at
-/// that time, and an update of the executable does not change the route. A launch after that access was revoked
-/// fails, and the contexts are lost. If access of contexts was given again meanwhile, the launch fails, crashes
-/// the process, or copies something else. Access that is given later does no harm.
+/// the [time of the choice](Way), and an update of the executable does not change the route. A launch after
+/// that access was revoked fails, and the contexts are lost. If contexts were given access again meanwhile,
+/// the launch fails, crashes the process, or copies something else. Access that is given after the choice
+/// does no harm.
 #[derive(Clone, PartialEq)]
 pub(crate) struct CopiesBetween {
-    /// From the first one to the second one, of another device.
+    /// The contexts that are copied from and to, of different devices.
     ends: [Context; 2],
     way: Way,
 }
 
-/// When the driver chooses how a copy goes.
+/// When the driver chooses the route of a copy.
 #[derive(Clone, PartialEq)]
 enum Way {
-    /// When the graph is instantiated: both ends are memory of contexts.
+    /// At the instantiation of the graph: both ends are memory of contexts.
     Instantiated,
-    /// When it was captured, with this context current.
+    /// At the capture, made with this context current.
     Captured { by: Context, at: Moment },
 }
 
-/// An end of a copy: its context, and the device or context that its memory belongs to, if others need
-/// access to that.
+/// An end of a copy: its context, and the device or context that owns its memory, if others need access to
+/// it.
 pub(crate) type CopyEnd<'a> = (&'a Context, Option<Confined>);
 
 impl CopiesBetween {
-    /// A copy on a stream of `near`. To be called while the crossing of the two devices is held.
+    /// Notes a copy on a stream of `near`. Called while the crossing of the two devices is held.
     ///
     /// # Errors
-    /// [`Error::Invalid`] without access from the stream's device to the other's pool, which the driver
-    /// needs to capture it.
+    /// [`Error::Invalid`] without access from the stream's device to the other device's pool, which the
+    /// driver needs to capture the copy.
     pub(crate) fn captured(
         op: &'static str,
         near: &Context,
@@ -92,7 +93,7 @@ impl CopiesBetween {
             );
             return Err(Error::invalid(op, why));
         }
-        // Before the graph has the copy.
+        // Called before the graph has the copy.
         let [from, to] = ends.map(|(context, _)| context.device());
         peer::crossed_by_graphs(from, to);
         let captured = || Self {
@@ -102,14 +103,14 @@ impl CopiesBetween {
         Ok(Self::of_contexts(ends).unwrap_or_else(captured))
     }
 
-    /// A copy of memory of contexts; [`None`] for any other memory.
+    /// Notes a copy between memory of contexts; [`None`] for any other memory.
     pub(crate) fn of_contexts(ends: [CopyEnd<'_>; 2]) -> Option<Self> {
         let of_context = |(_, memory): &CopyEnd<'_>| memory.is_some_and(|it| !it.is_of_a_pool());
         let ends = ends.iter().all(of_context).then(|| ends.map(|(context, _)| context.clone()));
         Some(Self { ends: ends?, way: Way::Instantiated })
     }
 
-    /// Whether both go the same way as far as contexts are concerned.
+    /// Whether both take the same route as far as contexts are concerned.
     fn goes_as(&self, other: &Self) -> bool {
         let same = match (&self.way, &other.way) {
             (Way::Captured { by, .. }, Way::Captured { by: other, .. }) => by == other,
@@ -118,8 +119,8 @@ impl CopiesBetween {
         same && self.ends == other.ends
     }
 
-    /// Refuses to change an executable with copies `made` so that it has this one, unless all of them from
-    /// the same context go as this one does: the driver keeps the source of a copy, and how it goes.
+    /// Refuses to put this copy into an executable with copies `made`, unless all of those from the same
+    /// context take this one's route: the driver keeps the source and the route of a copy.
     pub(crate) fn require_as_made(&self, op: &'static str, made: &[Self]) -> Result<()> {
         let mut same = made.iter().filter(|copies| copies.ends[0] == self.ends[0]).peekable();
         if same.peek().is_some() && same.all(|copies| copies.goes_as(self)) {
@@ -133,8 +134,9 @@ impl CopiesBetween {
         Err(Error::invalid(op, why))
     }
 
-    /// Refuses the call `op`, which makes an executable, or launches or changes one that was made at that
-    /// moment, if access was revoked since that the copies may use. None is revoked while the result lives.
+    /// Refuses the call `op` if access that the copies may use was revoked. `op` makes an executable, or
+    /// launches or changes one that was made at the moment `made`. No access is revoked while the result
+    /// lives.
     pub(crate) fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Crossing> {
         let [from, to] = self.ends.each_ref().map(Context::device);
         let crossing = peer::crossing(from, to);

@@ -1,5 +1,5 @@
-//! Streams of captures that have ended, kept for later ones: to create a stream and to destroy it takes as
-//! long as to capture some fifteen launches.
+//! Streams of ended captures, kept for later ones: creating and destroying a stream takes as long as
+//! capturing some fifteen launches.
 
 use std::sync::Mutex;
 
@@ -13,22 +13,22 @@ use crate::timeline::{RawStream, Timeline};
 use crate::types::Resource;
 use crate::util::lock;
 
-/// At most so many streams are kept.
+/// The greatest number of streams that are kept.
 const MOST: usize = 16;
 
 // INVARIANT: live non-blocking streams whose handles no other code has had and that are not captured, with
-// their contexts, which are primary: those live as long as the process.
+// their contexts, which are primary and so live as long as the process.
 static KEPT: Mutex<Vec<(RawContext, RawStream)>> = Mutex::new(Vec::new());
 
-/// A stream of that context, for a capture.
+/// Takes a kept stream of that context, for a capture.
 pub(crate) fn take(context: &Context) -> Option<RawStream> {
     let mut kept = lock(&KEPT);
     let at = kept.iter().rposition(|(of, _)| *of == context.raw())?;
     Some(kept.swap_remove(at).1)
 }
 
-/// Keeps a stream of a capture, whose timeline is closed and to which nothing refers any more, or destroys
-/// it. One whose handle other code had may have attributes, or work, of that code.
+/// Keeps a capture's stream, or destroys it. Its timeline is closed and nothing refers to the stream any
+/// more. A stream whose handle other code had is destroyed: it may have attributes, or work, of that code.
 pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<(), FailedRelease> {
     let context = timeline.context();
     let is_private = !timeline.is_known_elsewhere();
@@ -44,7 +44,7 @@ pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<
     destroy(stream)
 }
 
-/// Destroys the streams that are kept: `cuStreamDestroy`.
+/// Destroys the kept streams: `cuStreamDestroy`.
 pub(crate) fn trim() -> Result<()> {
     loop {
         // Not under the lock.

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 
-/// What is captured on one of the streams.
+/// The operations of the call on one of the streams.
 pub(crate) struct CapturedPart<'a> {
     pub(crate) bound: Bound<'a>,
     pub(crate) touches: Vec<Touch<'a>>,
@@ -13,8 +13,8 @@ pub(crate) struct CapturedPart<'a> {
 
 impl Recording {
     /// [`Recording::record`] for operations on streams of the capture, each of which is listed once:
-    /// `enqueue` enqueues them together, so each comes after what it conflicts with of all that was
-    /// captured before.
+    /// `enqueue` enqueues them together, so each comes after the earlier captured operations that it
+    /// conflicts with, but not after another one of this call.
     pub(crate) fn record_together(
         &self,
         op: &'static str,
@@ -27,7 +27,7 @@ impl Recording {
             self.open_for(op, &part.touches, &mut guard)?;
         }
         let recorded = self.open(op, &mut guard)?;
-        // In any case: the other library may have some of the operations after an error.
+        // Kept even if the call fails: the other library may have captured some of the operations.
         notes.into_iter().for_each(|notes| recorded.keep(notes));
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
         for CapturedPart { bound, touches } in parts {
@@ -42,7 +42,7 @@ impl Recording {
             }
         }
         let mut result = result.and_then(|()| enqueue());
-        // Also after an error, since these streams wait for something now.
+        // Also after an error: the streams already wait for other operations.
         for (bound, uses, before) in preceded {
             let noted = recorded.order.captured(bound, uses.as_slice(), before, bound.count());
             recorded.uses.is_broken |= noted.is_err();

@@ -1,4 +1,4 @@
-//! What the operations of a graph use, and what it keeps alive for them.
+//! The uses of a graph's operations, and the values that the graph keeps alive for them.
 
 use std::mem;
 use std::panic::RefUnwindSafe;
@@ -16,7 +16,7 @@ use crate::timeline::ledger::{
 };
 use crate::timeline::{Mark, Timeline};
 
-/// What the operations of a graph use, and what is kept alive for them.
+/// The uses of a graph's operations, and the values that the graph keeps alive for them.
 #[derive(Default)]
 pub(crate) struct GraphUses {
     pub(crate) memory: Vec<UsedMemory>,
@@ -27,10 +27,10 @@ pub(crate) struct GraphUses {
     pub(crate) copies: Vec<CopiesBetween>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
-    /// The ids of the capture's streams, in their order; those of conditions' bodies come after them.
+    /// The ids of the capture's streams, in order of creation; those of conditions' bodies come last.
     pub(crate) streams: Vec<u64>,
-    /// What an operation depends on is unknown, since the driver did not say, or an operation is not
-    /// complete.
+    /// Some operation's dependencies are unknown, since the driver did not report them, or an operation is
+    /// incomplete.
     pub(crate) is_broken: bool,
 }
 
@@ -43,7 +43,7 @@ impl GraphUses {
         }
     }
 
-    /// Notes what an operation uses that was captured on the stream, by its last node.
+    /// Notes the uses of an operation that was captured on the stream by `node`, its last node.
     pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
         let context = bound.core().context().clone();
         let stream = (0, self.number_of(bound.timeline()));
@@ -57,13 +57,13 @@ impl GraphUses {
         last_first.find(|known| known.stream.1 == number).map(|known| known.node)
     }
 
-    /// Each stream is numbered when it is made.
+    /// The stream's number, which it got when it was created.
     fn number_of(&self, stream: &Timeline) -> u32 {
         self.streams.iter().position(|known| *known == stream.id()).unwrap_or(0) as u32
     }
 }
 
-/// What the operations of a graph use, once it is complete.
+/// The uses of a complete graph's operations.
 #[derive(Clone)]
 pub(crate) struct KeptUses {
     pub(crate) memory: Vec<UsedMemory>,
@@ -83,10 +83,10 @@ impl From<GraphUses> for KeptUses {
 }
 
 impl KeptUses {
-    /// What either uses.
+    /// Merges the uses of both graphs.
     pub(crate) fn with(&self, other: &Self) -> Self {
         let owners = self.owners.0.iter().chain(&other.owners.0).cloned().collect();
-        // Streams of another capture.
+        // The streams belong to another capture.
         let captures = self.by_node.iter().map(|known| known.stream.0 + 1).max().unwrap_or(0);
         let later = other.by_node.iter().cloned().map(|mut known| {
             known.stream.0 += captures;
@@ -103,7 +103,7 @@ impl KeptUses {
         both
     }
 
-    /// Adds uses of memory that is known, or of other memory.
+    /// Adds uses of memory that is listed already, or lists it.
     pub(crate) fn add(&mut self, new: &UsedMemory) {
         let Some(known) = self.memory.iter_mut().find(|known| known.key() == new.key()) else {
             return self.memory.push(new.clone());
@@ -113,25 +113,26 @@ impl KeptUses {
     }
 }
 
-/// What some operation of a graph makes its launches: a set of these.
+/// Properties of a graph's operations that matter to its launches: a set of these.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct GraphTraits(u8);
 
 impl GraphTraits {
-    /// The body of a condition has no such operation: a function of the host, an event, a signal, which CUDA refuses.
+    /// An operation that CUDA refuses in the body of a condition: a host function, an event, a signal.
     pub(crate) const EVENT: Self = Self(1);
-    /// A function of the host, or a wait for what is recorded outside of the graph: it may take any time.
+    /// A host function, or a wait for a record outside of the graph: it may take any time.
     pub(crate) const MAY_TAKE_LONG: Self = Self(1 << 1 | Self::EVENT.0);
-    /// An allocation or a free: there is one executable at a time, and the graph is not part of another.
+    /// An allocation or a free: the graph can have one executable at a time and cannot be part of another
+    /// graph.
     pub(crate) const MEMORY: Self = Self(1 << 2 | Self::EVENT.0);
     /// A kernel has a priority of its own.
     pub(crate) const PRIORITIES: Self = Self(1 << 3);
-    /// Which memory an operation uses is unknown, so that a graph is a barrier where it is included.
+    /// The memory that an operation uses is unknown, so the graph is a barrier when it is included.
     pub(crate) const BARRIER: Self = Self(1 << 4);
-    /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
+    /// A kept value may [refuse a launch](KeptAlive::admits), or copies between devices may.
     pub(crate) const MAY_BE_REFUSED: Self = Self(1 << 5);
-    /// An operation of NCCL, which waits for those of other ranks, and is refused after an abort. Its host functions
-    /// and events cannot be in the body of a condition.
+    /// An operation of NCCL, which waits for other ranks' operations and is refused after an abort. Its host
+    /// functions and events cannot be in the body of a condition.
     pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0 | Self::EVENT.0);
     /// An operation on a condition: destroying an executable waits for its launches.
     pub(crate) const CONDITIONS: Self = Self(1 << 7);
@@ -151,70 +152,73 @@ impl GraphTraits {
 pub(crate) struct GraphOwners(pub(crate) Vec<Arc<dyn KeptAlive>>);
 
 impl Drop for GraphOwners {
-    /// Behind the release of the graph, which may be deferred as this is. In a fork's child, foreign code
-    /// is not run.
+    /// Drops the owners after the release of the graph, which may be deferred like this drop. In a fork's
+    /// child, foreign code is not run.
     fn drop(&mut self) {
         let owners = mem::take(&mut self.0);
         deferred::run_or_defer(move || drop(owners));
     }
 }
 
-/// What a graph keeps alive besides memory.
+/// A value besides memory that a graph keeps alive.
 pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
-    /// Notes the last launch of an executable. Returns whether what is kept outlives that launch by
-    /// itself from now on, so that the graph may let go of it.
+    /// Notes the last launch of an executable. Returns whether the value outlives that launch by itself from
+    /// now on, so that the graph may drop it.
     fn note_last_launch(&self, _mark: &Mark) -> bool {
         false
     }
 
-    /// Asked before the call `op`, which makes or launches an executable, if the graph
-    /// [may be refused](GraphTraits::MAY_BE_REFUSED). Of what another thread may end although the graph keeps
-    /// it: the error of a call after that end, or what the call holds so that the end does not come meanwhile.
+    /// Called before `op`, which makes or launches an executable, if the graph [may be
+    /// refused](GraphTraits::MAY_BE_REFUSED). Another thread may end some values although the graph keeps
+    /// them: this returns the error for a call after such an end, or a guard that prevents the end during the
+    /// call.
     fn admits(&self, _op: &'static str) -> Result<Option<Crossing>> {
         Ok(None)
     }
 
-    /// Of ranks of NCCL: what is locked over a launch, so that all of them have its operations in one order.
+    /// For ranks of NCCL: returns a lock that is held during a launch, so that all ranks get its operations
+    /// in the same order.
     fn turn(&self) -> Option<&Mutex<()>> {
         None
     }
 }
 
-/// Nodes are of the context of the stream that they were captured on.
+/// A node belongs to the context of the stream that it was captured on.
 impl KeptAlive for Context {}
 
-/// What other code gave: the owner of what it uses, or a function that each launch calls.
+/// A value from other code: the owner of what that code uses, or a function that each launch calls.
 impl<T: Send + Sync> KeptAlive for Contained<T> {}
 
-/// What is known of an operation.
+/// The uses of one operation.
 #[derive(Clone)]
 pub(crate) struct NodeUses {
-    /// Its last node.
+    /// The operation's last node.
     pub(crate) node: Node,
-    /// The [keys](UsedMemory::key) of the memory that it uses, one for each use. None if what it uses
-    /// is unknown.
+    /// The [keys](UsedMemory::key) of the memory that it uses, one for each use. Empty if its uses are
+    /// unknown.
     pub(crate) keys: Box<[usize]>,
-    /// The context of the stream that it was captured on.
+    /// The context of the stream that the operation was captured on.
     pub(crate) context: Context,
-    /// Which of the graph's captures that was in, and which of the streams of that, in the order in which they
-    /// were made.
+    /// The index of the capture among the graph's captures, and of the stream among the capture's streams, in
+    /// order of creation.
     pub(crate) stream: (u32, u32),
 }
 
-/// A graph that runs on a condition: of a node of the graph, or of one that runs on another condition.
+/// A graph that runs on a condition. It belongs to a node of the graph, or of another such body.
 #[derive(Clone, Copy)]
 pub(crate) struct Body {
     pub(crate) node: Node,
     pub(crate) graph: Handle<CUgraph>,
 }
 
-/// What is known of operations, by their last nodes.
+/// The uses of operations, by their last nodes.
 // INVARIANT: sorted by node; each node once.
 #[derive(Clone)]
 pub(crate) struct KnownNodes(Arc<[NodeUses]>);
 
 impl KnownNodes {
-    /// A note by hand names the operation before it again: what was noted first is that operation.
+    /// Builds the list. A note by hand repeats the node of the operation before it: the first note of a node
+    /// is the operation's.
     pub(crate) fn new(mut noted: Vec<NodeUses>) -> Self {
         noted.sort_by_key(|known| known.node);
         noted.dedup_by_key(|known| known.node);
@@ -231,7 +235,7 @@ impl KnownNodes {
     }
 }
 
-/// Ranges of an allocation beyond which those that changed nodes use are merged.
+/// The number of ranges of an allocation beyond which ranges that changed nodes use are merged.
 const MOST_RANGES: usize = 32;
 
 /// An allocation that a graph uses.
@@ -239,14 +243,14 @@ const MOST_RANGES: usize = 32;
 pub(crate) struct UsedMemory {
     pub(crate) kept: KeptMemory,
     pub(crate) uses: Vec<(Bytes, Access)>,
-    /// The host can see it, so each launch must be lent it.
+    /// The host can access the memory, so each launch must borrow it.
     pub(crate) lent: bool,
-    /// How many uses of operations there are.
+    /// The number of uses by operations.
     pub(crate) count: usize,
 }
 
 impl UsedMemory {
-    /// The use that an operation makes.
+    /// Returns the use by one operation; keeps the memory.
     pub(crate) fn keep(touch: &Touch<'_>) -> Self {
         let (kept, lent) = (touch.ledger.get().keep(), touch.in_graphs == InGraphs::Lent);
         let mut used = Self { kept, uses: Vec::new(), lent, count: 1 };
@@ -254,31 +258,31 @@ impl UsedMemory {
         used
     }
 
-    /// Whether each launch must be lent some of it.
+    /// Whether each launch must borrow some of the memory.
     pub(crate) fn must_be_lent(&self) -> bool {
         self.lent && !self.uses.is_empty()
     }
 
-    /// A number that no other kept allocation has.
+    /// A number that identifies the allocation among all kept ones.
     pub(crate) fn key(&self) -> usize {
         key(self.kept.ledger())
     }
 
-    /// Whether these uses include that one.
+    /// Whether a listed use includes this one.
     pub(crate) fn covers(&self, range: &Bytes, access: Access) -> bool {
         let new = (range.clone(), access);
         self.uses.iter().any(|known| includes(known, &new))
     }
 
-    /// Enters what each launch of an executable graph does to the memory.
+    /// Enters the uses of each launch of an executable graph in the memory's ledger.
     pub(crate) fn enter(&self, last: &Arc<LastLaunch>) {
         for (range, access) in &self.uses {
             self.kept.ledger().enter(range.clone(), *access, last);
         }
     }
 
-    /// Merges the ranges of each kind of access if there are many, since nodes were changed: which ranges
-    /// only they have used before is unknown. This costs waits that are not needed.
+    /// Merges the ranges of each kind of access if there are many after changes of nodes: it is unknown which
+    /// ranges only former nodes used. This costs unneeded waits.
     pub(crate) fn merge(&mut self, last: &Arc<LastLaunch>) {
         if self.uses.len() <= MOST_RANGES {
             return;
@@ -293,7 +297,7 @@ impl UsedMemory {
         self.enter(last);
     }
 
-    /// Adds a use, unless it is of no bytes, or one that is known covers it; removes those that it covers.
+    /// Adds a use, unless it has no bytes or a known use covers it; removes the uses that it covers.
     pub(crate) fn add(&mut self, range: Bytes, access: Access) {
         if !range.is_empty() && !self.covers(&range, access) {
             let new = (range, access);
@@ -303,7 +307,7 @@ impl UsedMemory {
     }
 }
 
-/// Whether one use is part of another.
+/// Whether `inner` is part of `outer`.
 fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
     within(&inner.0, &outer.0) && inner.1 <= outer.1
 }

@@ -1,11 +1,11 @@
-//! Times in cudarc what `cargo xtask bench` times in cuda-core, under the same names.
+//! Times in cudarc the operations that `cargo xtask bench` times in cuda-core, under the same names.
 //!
-//! Arguments and output are those of `xtask/bench/peers.py`: `--batches=N NAME...`, and a line of JSON
-//! for the version or for why nothing can be measured, then one for each operation. Batches are timed as
-//! there. cudarc is used with its defaults: streams are of `new_stream`, and events track each use of a
-//! buffer.
+//! Arguments and output are those of `xtask/bench/peers.py`: `--batches=N NAME...`, and a line of JSON with
+//! the version, or with the reason why nothing can be measured, then one line for each operation. Batches are
+//! timed as there. cudarc is used with its defaults: streams come from `new_stream`, and events track each
+//! use of a buffer.
 //!
-//! Exit code: 0 measured, 2 there is no driver or no GPU.
+//! Exit code: 0 measured, 2 no driver or no GPU.
 
 use std::env;
 use std::error::Error;
@@ -48,25 +48,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is timed between two readings of the clock.
+/// The work that is timed between two readings of the clock.
 #[derive(Clone, Copy)]
 enum Batch {
-    /// So many calls.
+    /// This number of calls.
     Calls(usize),
-    /// One call, which moves so many bytes.
+    /// One call, which moves this number of bytes.
     Bytes(usize),
 }
 
 struct Bench {
     batches: usize,
-    /// Names of operations; all if there is none.
+    /// Names of the operations to time; empty for all.
     wanted: Vec<String>,
-    /// Of the first two devices, or of the only one.
+    /// The contexts of the first two devices, or of the only one.
     contexts: Vec<Arc<CudaContext>>,
 }
 
 impl Bench {
-    /// An error says why nothing can be measured.
+    /// Returns an error with the reason if nothing can be measured.
     fn new(batches: usize, wanted: Vec<String>) -> Result<Self> {
         // SAFETY: a library of that name is the driver, whose initialisation has no precondition.
         if !unsafe { driver::sys::is_culib_present() } {
@@ -81,7 +81,7 @@ impl Bench {
         Ok(self.contexts.get(1).ok_or("there is no other device")?)
     }
 
-    /// Prints the median time of the call that `prepare` returns, or why there is none.
+    /// Prints the median time of the call that `prepare` returns, or an error.
     fn time<T, E: Into<Box<dyn Error>>, C: FnMut() -> Result<T, E>>(
         &self,
         name: &str,
@@ -91,7 +91,7 @@ impl Bench {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| wanted == name) {
             return;
         }
-        // cudarc panics where the driver lacks a symbol; the other operations are still measured.
+        // cudarc panics if the driver lacks a symbol; the other operations are still measured.
         let took = catch_unwind(AssertUnwindSafe(|| {
             let mut call = prepare()?;
             self.median(|| call().map(drop).map_err(Into::into), batch)
@@ -107,11 +107,11 @@ impl Bench {
             }
             (Err(error), _) => json!({ "name": name, "error": error.to_string() }),
         };
-        // Standard output passes each line on at once; the caller may end this program.
+        // Standard output passes each line on at once, since the caller may end this program.
         println!("{line}");
     }
 
-    /// Nanoseconds of a call.
+    /// Returns the median time of a call, in nanoseconds.
     fn median(&self, mut call: impl FnMut() -> Result<()>, batch: Batch) -> Result<f64> {
         let (batches, calls) = match batch {
             Calls(calls) => (self.batches, calls),
@@ -133,7 +133,7 @@ impl Bench {
     }
 }
 
-/// A kernel with its buffers, of which it reads one half and writes the other.
+/// A kernel with its buffers: it reads the first half and writes the others.
 struct Kernel {
     function: CudaFunction,
     buffers: Vec<CudaSlice<u8>>,
@@ -166,7 +166,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// A graph of so many launches, instantiated.
+    /// Captures and instantiates a graph of `launches` launches.
     fn capture(&mut self, launches: usize) -> Result<CudaGraph> {
         self.stream.begin_capture(CU_STREAM_CAPTURE_MODE_RELAXED)?;
         (0..launches).try_for_each(|_| self.launch())?;
@@ -175,17 +175,17 @@ impl Kernel {
     }
 }
 
-/// A stream to capture on. The events that track uses would make it wait for what is no part of the
-/// capture, which is an error, so they are switched off.
+/// Creates a stream to capture on, with event tracking off: the events that track uses would make the stream
+/// wait for work outside of the capture, which is an error.
 fn untracked() -> Result<Arc<CudaStream>> {
-    // An object of its own, of the same context of the driver.
+    // An object of its own for the same driver context.
     let context = CudaContext::new(0)?;
     // SAFETY: buffers of this object are used on one stream, which orders their uses.
     unsafe { context.disable_event_tracking() };
     Ok(context.new_stream()?)
 }
 
-/// The call, and then a wait for these streams.
+/// Makes the call, then waits for these streams.
 fn waited(
     streams: Vec<Arc<CudaStream>>,
     call: Result<impl FnMut() -> Result<()>>,
@@ -219,13 +219,13 @@ fn graph(stream: &Arc<CudaStream>, launches: usize) -> Result<impl FnMut() -> Re
     let mut kernel = Kernel::new(stream, "bench_six", 6)?;
     let graph = kernel.capture(launches)?;
     Ok(move || {
-        // The graph uses its buffers.
+        // Keeps the buffers that the graph uses.
         let _ = &kernel;
         Ok(graph.launch()?)
     })
 }
 
-/// A kernel of another stream and a graph, each after the other one.
+/// Launches a kernel on another stream and a graph, each ordered after the other.
 fn in_turn(stream: &Arc<CudaStream>) -> Result<impl FnMut() -> Result<()>> {
     let other = stream.context().new_stream()?;
     let (mut kernel, mut graph) = (Kernel::new(&other, "bench_six", 6)?, graph(stream, 20)?);
@@ -257,7 +257,7 @@ fn all_reduce(streams: Vec<Arc<CudaStream>>, bytes: usize) -> Result<impl FnMut(
     })
 }
 
-/// Times the wanted operations. An error says why nothing can be measured.
+/// Times the wanted operations. Returns an error with the reason if nothing can be measured.
 fn measure(bench: &Bench) -> Result<()> {
     let context = &bench.contexts[0];
     let (stream, captured) = (&context.new_stream()?, &untracked()?);
@@ -267,7 +267,7 @@ fn measure(bench: &Bench) -> Result<()> {
     println!("{}", json!({ "version": version.split('"').next() }));
 
     let pinned = |bytes| -> Result<PinnedHostSlice<u8>> {
-        // SAFETY: it is written before it is read.
+        // SAFETY: the memory is written before it is read.
         let mut host = unsafe { context.alloc_pinned(bytes) }?;
         host.as_mut_slice()?.fill(1);
         Ok(host)
@@ -278,7 +278,7 @@ fn measure(bench: &Bench) -> Result<()> {
     bench.time("guard, context already current", Calls(100), || Ok(|| context.bind_to_thread()));
     bench.time("guard, another context", Calls(100), || {
         let other = bench.another()?;
-        // It restores nothing, so this code does.
+        // cudarc restores nothing, so this code does.
         Ok(|| other.bind_to_thread().and_then(|()| context.bind_to_thread()))
     });
     bench.time("event record", Calls(100), || Ok(|| event.record(stream)));
@@ -295,7 +295,7 @@ fn measure(bench: &Bench) -> Result<()> {
         let mut target = stream.alloc_zeros(SMALL)?;
         Ok(move || stream.memcpy_dtod(&source, &mut target))
     });
-    // Of zeros: it has no fill with another value.
+    // Fills with zeros: cudarc cannot fill with another value.
     bench.time("fill enqueue 4 KiB", Calls(100), || {
         let mut target = stream.alloc_zeros::<u8>(SMALL)?;
         Ok(move || stream.memset_zeros(&mut target))
@@ -309,7 +309,7 @@ fn measure(bench: &Bench) -> Result<()> {
         Ok(move || kernel.launch())
     });
     bench.time("graph launch, 20 kernels, 6 buffers", Calls(20), || graph(captured, 20));
-    // It instantiates the graph, too.
+    // cudarc also instantiates the graph.
     bench.time("capture of 100 kernels with 2 buffers", Calls(1), || {
         let mut kernel = Kernel::new(captured, "bench_two", 2)?;
         Ok(move || kernel.capture(100))
@@ -323,13 +323,13 @@ fn measure(bench: &Bench) -> Result<()> {
         let streams = pair()?;
         waited(streams.clone(), all_reduce(streams, GIB))
     });
-    // SAFETY: nothing reads it.
+    // SAFETY: nothing reads the memory.
     let alloc = || unsafe { stream.alloc::<u8>(MIB) };
-    // Its only pool is the driver's.
+    // cudarc's only pool is the driver's.
     bench.time("alloc + free 1 MiB, cached", Calls(100), || Ok(alloc));
     bench.time("alloc + free 1 MiB, stream-ordered", Calls(100), || Ok(alloc));
     bench.time("alloc + free 1 MiB, pinned", Calls(100), || {
-        // SAFETY: nothing reads it.
+        // SAFETY: nothing reads the memory.
         Ok(|| unsafe { context.alloc_pinned::<u8>(MIB) })
     });
     bench.time("upload + wait 4 KiB, pinned", Calls(20), || {

@@ -11,19 +11,19 @@ use crate::bench::raw::{check, first_error};
 use crate::bench::{Fixture, Goal, Measured, Operation, Unit};
 use crate::queue;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK: usize = 1 << 20;
 
-/// What a cached block may take.
+/// The time allowed for a cached block.
 const CACHED: Goal = Goal::Absolute(30.0, Unit::Nanoseconds);
 
-/// What it may take from a pool passed explicitly.
+/// The time allowed for a cached block from a pool that is passed explicitly.
 const CACHED_OWN: Goal = Goal::Absolute(60.0, Unit::Nanoseconds);
 
-/// Threads that allocate at once, each on its own stream.
+/// The number of threads that allocate at once, each on a stream of its own.
 const THREADS: usize = 16;
 
-/// Millions of blocks per second, all threads together.
+/// Millions of blocks per second, for all threads together.
 const TOGETHER: Goal = Goal::Absolute(200.0, Unit::Millions);
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -49,12 +49,12 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
     with_allocator(&Allocator::cache(), || by_default(fixture, 10 * BATCH))
 }
 
-/// The driver's pool, used through the library and directly.
+/// Compares the library's use of the driver's pool with direct calls.
 fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
     with_allocator(&Allocator::driver_pool(), || by_default(fixture, BATCH))
 }
 
-/// Blocks of the allocator that is set.
+/// Measures blocks of the current allocator.
 fn by_default(fixture: &Fixture, batch: usize) -> anyhow::Result<Measured> {
     let ours = || fixture.stream.alloc::<u8>(BLOCK).map(drop);
     fixture.pair(batch, ours, || raw_pair(fixture.raw_stream()))
@@ -66,7 +66,7 @@ fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(10 * BATCH, ours, || raw_pair(fixture.raw_stream()))
 }
 
-/// Millions per second of both ways, over all threads.
+/// Measures millions of blocks per second for both ways, over all threads.
 fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
     let streams = (0..THREADS).map(|_| fixture.context.create_stream());
     let streams = streams.collect::<cuda_core::Result<Vec<Stream>>>()?;
@@ -81,7 +81,7 @@ fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
     Ok(Measured::new(Unit::Millions, median(&ours), Some(median(&raw))))
 }
 
-/// Millions per second of `calls` on each stream, each stream with its own thread.
+/// Returns the millions of `calls` per second on all streams, each with a thread of its own.
 fn rate(
     streams: &[Stream],
     calls: usize,
@@ -90,17 +90,17 @@ fn rate(
     let start = Barrier::new(streams.len());
     let time_of = |stream: &Stream| {
         with_allocator(&Allocator::cache(), || {
-            // Warm-up, so that every thread has what it needs.
+            // A warm-up, so that every thread has its caches filled.
             let warm = call(stream);
             start.wait();
             warm?;
             each_of(calls, || call(stream))
         })
     };
-    // A thread for each, since all wait for each other.
+    // One thread for each stream, since all wait for each other.
     let times = queue::each(streams.len(), streams.iter().collect(), time_of);
     let times = times.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let slowest = times.into_iter().fold(0.0, f64::max);
-    // One for each nanosecond would be a thousand millions per second.
+    // One block per nanosecond is a thousand millions per second.
     Ok(1e3 * streams.len() as f64 / slowest)
 }

@@ -1,4 +1,4 @@
-//! All-reduces of NCCL on two devices, in one process, beside the same calls of the raw library.
+//! NCCL's all-reduces on two devices, in one process, compared with the same calls of the raw library.
 
 use std::ffi::{CStr, OsString, c_int, c_void};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::bench::raw::{code_of, first_error};
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation};
 use crate::refuse;
 
-/// Ranks, one for each device.
+/// The number of ranks, one for each device.
 pub(super) const RANKS: usize = 2;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -38,7 +38,7 @@ fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
     pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&both))
 }
 
-/// As a process enqueues that has one rank. NCCL copies.
+/// Measures enqueues as in a process with one rank. NCCL copies.
 fn enqueue_one(fixture: &Fixture) -> anyhow::Result<Measured> {
     require_nccl()?;
     let (context, id) = (&fixture.context, UniqueId::new()?);
@@ -85,8 +85,8 @@ fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
     streams.iter().try_for_each(Stream::synchronize)
 }
 
-/// Operations of the library, and raw ones, each with streams and buffers of their own. Those of one
-/// communicator, unless that of the library does not block: the first one of a process is slower.
+/// Creates operations of the library, and raw ones, each with streams and buffers of their own. Both use one
+/// communicator, unless the library's does not block: a process's first communicator is slower.
 fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
     require_nccl()?;
     let contexts = Device::contexts(Device::all()?.take(RANKS))?;
@@ -147,12 +147,12 @@ const FLOAT32: c_int = 7;
 const SUM: c_int = 0;
 
 impl RawCalls {
-    /// Those of the library that `cuda-core` has found.
+    /// Finds the functions of the library that `cuda-core` has loaded.
     #[expect(clippy::missing_transmute_annotations, reason = "the fields' types")]
     pub(super) fn find(simulated: bool) -> anyhow::Result<Self> {
         let name = env::var_os("CUDA_CORE_NCCL").filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| OsString::from("libnccl.so.2"));
-        // SAFETY: NCCL's initialisers only set it up; `cuda-core` has loaded it already.
+        // SAFETY: NCCL's initialisers only set up the library; `cuda-core` has loaded it already.
         let open = || unsafe { os::Library::open(&name) }.map_err(anyhow::Error::msg);
         let library = if simulated { None } else { Some(open()?) };
         let find = |name: &CStr| {
@@ -177,11 +177,12 @@ impl RawCalls {
 /// Raw calls of NCCL, which block.
 pub(super) struct Raw {
     pub(super) calls: RawCalls,
-    // INVARIANT: live communicators of this process's ranks, on whose devices the others are.
+    // INVARIANT: live communicators of this process's ranks. The streams and buffers are on their devices, in
+    // the same order.
     pub(super) communicators: Vec<*mut c_void>,
     pub(super) streams: Vec<Stream>,
     pub(super) buffers: Vec<DeviceBuffer<f32>>,
-    /// Those that the communicators are of, unless the caller keeps them.
+    /// The owner of the communicators, unless the caller keeps them.
     pub(super) _ranks: Option<Arc<Ranks>>,
 }
 

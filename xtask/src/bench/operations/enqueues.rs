@@ -23,8 +23,8 @@ pub(super) fn operations() -> Vec<Operation> {
 
 fn enqueue(fixture: &Fixture, mut ends: Ends, to: Direction) -> anyhow::Result<Measured> {
     let raw = ends.raw()?;
-    // SAFETY: both sides outlive the batch, which is waited for; of pageable memory, the driver makes a
-    // copy before it returns.
+    // SAFETY: both sides outlive the batch, which is waited for; the driver copies pageable memory before it
+    // returns.
     let theirs = || unsafe { raw.enqueue(fixture.raw_stream(), to) };
     fixture.pair(BATCH, || ends.copy(&fixture.stream, to), theirs)
 }
@@ -49,8 +49,8 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(BATCH, || stream.fill(&mut buffer, 1), theirs)
 }
 
-/// Fills of 8 bytes that differ, waited for: the library's memsets and doubling copies beside memsets
-/// of all elements, one for each half of a value.
+/// Fills with an 8-byte value whose halves differ, including the wait: compares the library's memsets and
+/// doubling copies with memsets of all elements, one for each half of the value.
 pub(super) fn wide_fills() -> Vec<Operation> {
     let why = "it compares two ways";
     [SMALL, 1 << 20]
@@ -112,7 +112,7 @@ pub(super) fn pageable() -> Vec<Operation> {
     ]
 }
 
-/// Both ways wait.
+/// Measures downloads; both ways wait.
 fn download_slice(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (stream, to) = (&fixture.stream, Direction::Down);
     let mut ends = Ends::pageable(fixture, SMALL)?;

@@ -10,10 +10,10 @@ use crate::bench::measure::pair;
 use crate::bench::raw::{code_of, first_error, order, wait};
 use crate::bench::{Fixture, Goal, Measured, Operation};
 
-/// Buffers of the larger one of two graphs that are compared.
+/// The number of buffers of the larger one of two compared graphs.
 const MANY: usize = 70;
 
-/// How many nanoseconds longer a launch may take for each buffer that its graph uses more.
+/// The number of nanoseconds that a launch may take longer for each additional buffer of its graph.
 const EACH_FURTHER: f64 = 8.0;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -30,17 +30,17 @@ pub(super) fn operations() -> Vec<Operation> {
         Operation::new("64 kernels by data flow, as a chain", by_access)
             .without_goal("both are this library's"),
         Operation::new("graph launch, after another stream", launch_behind_once).calls(3),
-        // Last: afterwards the driver launches graphs of many kernels a third more slowly.
+        // Last, since the driver afterwards launches graphs of many kernels a third more slowly.
         Operation::new("graph launch, kernel of another stream, in turn", launch_behind).calls(6),
     ]
 }
 
-/// The kernel of the graphs: with six buffers, of which it reads three and writes three.
+/// The kernel of the graphs, with six buffers: it reads three and writes three.
 fn six(fixture: &Fixture) -> anyhow::Result<Kernel> {
     Kernel::new(fixture, "bench_six", 6)
 }
 
-/// A graph of so many of these kernels.
+/// A graph of `kernels` launches of this kernel.
 fn graph_of(fixture: &Fixture, kernels: usize, kernel: &mut Kernel) -> cuda_core::Result<Graph> {
     Graph::capture(&fixture.context, |stream| (0..kernels).try_for_each(|_| kernel.launch(stream)))
 }
@@ -56,7 +56,8 @@ fn launch(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(20, || exec.launch(&fixture.stream), || raw_launch(&raw, &fixture.raw))
 }
 
-/// Two graphs of as many kernels, of which one uses more buffers: the driver's part is the same.
+/// Compares two graphs with the same number of kernels, one of which uses more buffers: the driver's part is
+/// the same.
 fn more_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
     let graph_of = |count: usize| -> anyhow::Result<GraphExec> {
         let Kernel { function, mut buffers } = Kernel::new(fixture, "bench_six", count)?;
@@ -74,7 +75,7 @@ fn more_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(20, || many.launch(stream), || code_of(few.launch(stream)))
 }
 
-/// Only the launch is timed; what it comes after is enqueued before.
+/// Times only the launch; the work that it comes after is enqueued before.
 fn launch_behind_once(fixture: &Fixture) -> anyhow::Result<Measured> {
     let mut kernel = six(fixture)?;
     let graph = graph_of(fixture, 20, &mut kernel)?;
@@ -96,7 +97,7 @@ fn launch_behind_once(fixture: &Fixture) -> anyhow::Result<Measured> {
         first_error([ordered, raw_launch(&raw, &fixture.raw)])
     };
     let measured = pair(fixture.effort, 1, || exec.launch(&fixture.stream), raw, enqueue)?;
-    // The library does not know of the kernel that is enqueued there.
+    // Waited for here, since the library does not know of the kernel on this stream.
     raw_other.synchronize()?;
     Ok(measured)
 }
@@ -180,8 +181,8 @@ fn set_kernel(fixture: &Fixture) -> anyhow::Result<Measured> {
             kernelParams: arguments.as_mut_ptr(),
             ..Default::default()
         };
-        // SAFETY: the fixture's context is current; executable and node are live, and of one
-        // graph; there is a pointer for each parameter.
+        // SAFETY: the fixture's context is current; executable and node are live and belong to one graph;
+        // there is a pointer for each parameter.
         unsafe { sys::cuGraphExecKernelNodeSetParams_v2(raw.as_raw(), raw_node, &params) }
     })
 }
@@ -195,7 +196,8 @@ fn beside_a_stream(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.waited(31, 1, ours, || wait(launches(), &fixture.raw))
 }
 
-/// 64 independent kernels of some microseconds, each of which writes a number, then one that sums them.
+/// Measures 64 independent kernels of some microseconds, which each write a number, and one that sums the
+/// numbers.
 fn by_access(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (part, sum) = (function(fixture, "bench_part")?, function(fixture, "bench_sum")?);
     let stream = &fixture.stream;
@@ -208,7 +210,7 @@ fn by_access(fixture: &Fixture) -> anyhow::Result<Measured> {
         }
         let mut launch = stream.kernel(&sum).block(1);
         launch = launch.arg(&parts).arg(parts.len() as u32).arg(&mut total);
-        // SAFETY: bench_sum(const u32 *from, u32 count, u32 *to) reads so many elements, and writes one.
+        // SAFETY: bench_sum(const u32 *from, u32 count, u32 *to) reads `count` elements and writes one.
         unsafe { launch.launch() }
     };
     let mut chain = Graph::capture(&fixture.context, &mut work)?.instantiate()?;

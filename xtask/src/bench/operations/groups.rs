@@ -1,4 +1,4 @@
-//! Several devices at once, beside one raw call per copy.
+//! Operations of several devices at once, compared with one raw call per copy.
 
 mod host;
 mod peers;
@@ -13,13 +13,13 @@ use crate::bench::{Fixture, Goal, Measured, Operation};
 use host::{gather, gather_slice, scatter, scatter_slice, upload_all, upload_slice};
 use team::Team;
 
-/// Devices of a group.
+/// The numbers of devices of a group.
 const SIZES: [u32; 3] = [2, 4, 8];
 
 pub(super) fn operations() -> Vec<Operation> {
     let few = "the driver makes few contexts no faster at once than one by one";
     let mut all = vec![
-        // The raw calls create the contexts one after the other.
+        // The raw calls create the contexts one after another.
         contexts(8).goal(Goal::Ratio(0.75)),
         contexts(4).without_goal(few),
         contexts(2).without_goal(few),
@@ -50,8 +50,8 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// The creation of primary contexts: the library uses one thread per device, the raw calls create them one
-/// after the other. Measured in fresh processes, in which no context exists yet.
+/// The creation of primary contexts: the library uses one thread per device; the raw calls create them one
+/// after another. Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
     let name = format!("contexts of {size} devices, at once");
     let create = move |_, _, side| {

@@ -19,7 +19,7 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Of `xtask/bench/cudarc` too.
+/// `xtask/bench/cudarc` uses this file, too.
 const PTX: &str = include_str!("../../../bench/kernels.ptx");
 
 pub(super) fn function(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
@@ -42,7 +42,7 @@ impl Kernel {
         Ok(Self { function: function(fixture, name)?, buffers })
     }
 
-    /// A launch that reads the first half of the buffers and writes the others.
+    /// Returns a launch that reads the first half of the buffers and writes the others.
     pub(super) fn on<'a>(&'a mut self, stream: &'a Stream) -> Launch<'a, AnyThread> {
         on(stream, &self.function, &mut self.buffers)
     }
@@ -59,7 +59,7 @@ impl Kernel {
     }
 }
 
-/// A launch that reads the first half of these buffers and writes the others.
+/// Returns a launch that reads the first half of these buffers and writes the others.
 pub(super) fn on<'a>(
     stream: &'a Stream,
     function: &'a Function,
@@ -71,23 +71,23 @@ pub(super) fn on<'a>(
     written.iter_mut().fold(launch, Launch::arg)
 }
 
-/// Raw launches of a kernel.
+/// A kernel for raw launches.
 pub(super) struct RawKernel {
     pub(super) function: CUfunction,
     addresses: [CUdeviceptr; 6],
 }
 
 impl RawKernel {
-    /// A pointer to each argument, and maybe more.
+    /// A pointer to each argument, and possibly more.
     pub(super) fn arguments(&self) -> [*mut c_void; 6] {
         self.addresses.each_ref().map(|address| ptr::from_ref(address).cast_mut().cast())
     }
 
-    /// `cuLaunchKernel` of one block of 32 threads.
+    /// Calls `cuLaunchKernel` with one block of 32 threads.
     pub(super) fn launch(&self, stream: CUstream) -> CUresult {
         let mut arguments = self.arguments();
         let (function, arguments, extra) = (self.function, arguments.as_mut_ptr(), ptr::null_mut());
-        // SAFETY: function and stream are live; there is a pointer for each parameter; the kernel touches
+        // SAFETY: function and stream are live; there is a pointer for each parameter; the kernel accesses
         // nothing.
         unsafe { sys::cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, extra) }
     }

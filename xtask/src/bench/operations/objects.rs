@@ -28,7 +28,7 @@ fn first(device: Device, _: Effort, side: Side) -> anyhow::Result<f64> {
     }
 }
 
-/// A guard's driver calls, made directly.
+/// Makes a guard's driver calls directly.
 fn raw_guard(context: CUcontext) -> CUresult {
     let mut before = ptr::null_mut();
     let mut now = ptr::null_mut();

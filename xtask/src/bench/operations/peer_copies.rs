@@ -17,7 +17,7 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Copies from one device to another, including the wait.
+/// Measures copies from one device to another, including the wait.
 fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     let here = &fixture.context;
     let other = Device::all()?.find(|other| *other != here.device());

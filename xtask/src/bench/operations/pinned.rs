@@ -14,11 +14,11 @@ use crate::bench::raw::check;
 use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation, Unit};
 
-/// What the first gibibyte may take: mapping, touching and registering it by hand takes 32 to 37
+/// The time allowed for the first gibibyte: mapping, touching and registering it by hand takes 32 to 37
 /// milliseconds with 16 cores.
 const FIRST: Goal = Goal::Absolute(45e6, Unit::Nanoseconds);
 
-/// What a reused block may take.
+/// The time allowed for a reused block.
 const CACHED: Goal = Goal::Absolute(60.0, Unit::Nanoseconds);
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -39,7 +39,7 @@ fn first(device: Device, effort: Effort, side: Side) -> Result<f64> {
     once(|| Raw::new(bytes))
 }
 
-/// `cuMemHostAlloc`, portable.
+/// Memory of `cuMemHostAlloc`, portable.
 struct Raw(*mut c_void);
 
 impl Raw {
@@ -59,15 +59,15 @@ impl Drop for Raw {
     }
 }
 
-/// A thousand of the library's calls take as long as one of the driver's, so each way has its own
-/// batches.
+/// Measures each way in batches of its own, since a thousand of the library's calls take as long as one of
+/// the driver's.
 fn cached(fixture: &Fixture) -> Result<Measured> {
     const MEBIBYTE: usize = 1 << 20;
     const BATCH: usize = 1000;
     let effort = fixture.effort;
     let reuse = || PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE).map(drop);
     let ours = median_of(effort.batches, || each_of(BATCH, reuse))?;
-    // With its drop.
+    // Includes the drop.
     let raw = median_of(effort.at_most(15).batches, || once(|| Raw::new(MEBIBYTE).map(drop)))?;
     Ok(Measured::new(Unit::Nanoseconds, ours, Some(raw)))
 }
@@ -104,7 +104,7 @@ fn small(fixture: &Fixture) -> Result<Measured> {
     fixture.waited(fixture.effort.batches, 20, ours, || unsafe { raw.copy(fixture, to) })
 }
 
-/// The rate of whole copies.
+/// Measures the rate of whole copies.
 fn rate(fixture: &Fixture, mut ends: Ends, raw: RawEnds, to: Direction) -> Result<Measured> {
     let stream = &fixture.stream;
     // SAFETY: as in `small`.

@@ -1,4 +1,4 @@
-//! All-reduces of NCCL on two devices, in two processes, beside the same calls of the raw library.
+//! NCCL's all-reduces on two devices, in two processes, compared with the same calls of the raw library.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -20,12 +20,13 @@ pub(super) fn operation() -> Operation {
     Operation::fresh(name, as_rank).goal(Goal::Ratio(1.01)).gpus(2)
 }
 
-/// Holds the communicator's id, in a process that another one has started.
+/// The variable with the communicator's id, set by the process that starts the other one.
 const ID: &str = "CUDA_CORE_BENCH_NCCL_ID";
 
 const BYTES: usize = 1 << 30;
 
-/// Times all-reduces of two ranks: as rank 0, with rank 1 in a process that runs the same sample.
+/// Times all-reduces of two ranks: this process is rank 0, and starts rank 1 as a process that runs the same
+/// sample.
 fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
     let why = "the simulated NCCL has the ranks of one process";
     ensure!(effort != Effort::SIMULATED, refuse(why));
@@ -40,7 +41,7 @@ fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
     let mut other = other.spawn().context("cannot start the other rank")?;
     let took = time(0, &id, side);
     if took.is_err() {
-        // It waits for this rank.
+        // The other rank waits for this one.
         let _ = other.kill();
     }
     let ended = other.wait()?;
@@ -49,7 +50,7 @@ fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
     Ok(took)
 }
 
-/// The median time of a call, after some that are not counted; all ranks make as many.
+/// Returns the median time of a call, after some uncounted ones. All ranks make the same number of calls.
 fn timed(mut reduce: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     (0..5).try_for_each(|_| reduce())?;
     median_of(20, || once(&mut reduce))
@@ -58,7 +59,7 @@ fn timed(mut reduce: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> 
 fn time(rank: usize, id: &UniqueId, side: Side) -> anyhow::Result<f64> {
     let context = Device::get(rank as u32)?.context()?;
     let options = CommunicatorOptions::new().blocking(true);
-    // SAFETY: both processes run this function, as ranks of their own.
+    // SAFETY: both processes run this function, each as a rank of its own.
     let communicator =
         unsafe { Communicator::init_rank_with(&context, id, rank, RANKS, &options) }?;
     let stream = context.create_stream()?;

@@ -1,4 +1,4 @@
-//! Tensors handed over and taken back.
+//! Export and import of tensors.
 
 use cuda_core::SharedSlice;
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
@@ -13,7 +13,7 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// There is no raw call to compare with.
+/// Measures a round trip; there is no raw call to compare with.
 fn round_trip(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let shared = SharedSlice::from(stream.alloc_zeroed::<u8>(SMALL)?);

@@ -3,7 +3,7 @@
 use super::super::measure::{Links, Many, Unit};
 use super::*;
 
-/// A report with a row of each verdict.
+/// A report with a row for each verdict.
 pub(crate) fn sample() -> Report {
     let time = |ours, raw| Finding::Measured(Measured::new(Unit::Nanoseconds, ours, raw));
     let rate = |ours, raw| Finding::Measured(Measured::new(Unit::Gigabytes, ours, raw));
@@ -33,7 +33,7 @@ pub(crate) fn sample() -> Report {
     report
 }
 
-/// Rows of four devices: with the host, with each other, and from one of them.
+/// Rows of four devices: transfers with the host, with each other, and from one of them.
 pub(crate) fn many() -> Vec<Row> {
     let row = |name, ours, raw, singles, limit: Option<f64>| {
         let links = limit.map(|limit| Links { one_way: 396.0, both_ways: 779.0, limit });

@@ -1,5 +1,4 @@
-//! A driver that does nothing and returns at once. A switch decides whether work on it is pending
-//! or done.
+//! A driver that does nothing and returns at once. A switch sets whether its work is pending or done.
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
@@ -23,9 +22,9 @@ thread_local! {
 
 /// Fills the function table of this process.
 pub(super) fn install() -> anyhow::Result<()> {
-    // SAFETY: each function below has the parameters that CUDA's reference gives for its name; all
-    // others ignore their parameters, which the platforms' calling conventions permit, and return
-    // success without an output that the modes read.
+    // SAFETY: each function below has the parameters that CUDA's reference gives for its name. All others
+    // ignore their parameters, which the platforms' calling conventions permit, and return success without an
+    // output that the modes read.
     unsafe { cuda_sys::install(function) }.context("installing the driver that does nothing")
 }
 
@@ -41,7 +40,7 @@ extern "C" fn succeed() -> CUresult {
     CUDA_SUCCESS
 }
 
-/// Functions that only write one output: the first argument.
+/// Defines functions that only write one output, through the first argument.
 macro_rules! answers {
     ($($call:literal($to:ty $(, $rest:tt: $of:ty)*) = $value:expr;)*) => {
         fn answer(name: &[u8]) -> Option<*const c_void> {
@@ -49,7 +48,7 @@ macro_rules! answers {
                 $($call => {
                     unsafe extern "C" fn answer(to: *mut $to $(, $rest: $of)*) -> CUresult {
                         let value = $value;
-                        // SAFETY: the caller passes the output that CUDA's reference demands.
+                        // SAFETY: the caller passes the output that CUDA's reference requires.
                         unsafe { to.write(value) };
                         CUDA_SUCCESS
                     }
@@ -86,7 +85,7 @@ extern "C" fn query(_: usize) -> CUresult {
     if PENDING.load(Relaxed) { CUDA_ERROR_NOT_READY } else { CUDA_SUCCESS }
 }
 
-/// Never freed: the process ends soon.
+/// Allocates host memory, which is never freed: the process ends soon.
 fn host_memory(bytes: usize) -> *mut u8 {
     let layout = Layout::from_size_align(bytes, 4096).ok();
     layout.filter(|layout| layout.size() > 0).map_or(ptr::null_mut(), |layout| {

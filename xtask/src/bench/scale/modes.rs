@@ -1,4 +1,4 @@
-//! The modes: which objects there are many of, and which operation is measured.
+//! The modes: each has many objects of one kind, and measures one operation.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use cuda_core::{Device, DeviceBuffer, Error, InFlight, PinnedBuffer, Stream};
 use super::driver::PENDING;
 use crate::bench::measure::{each_of, once};
 
-/// One row of the table: its name, nanoseconds per operation with so many objects, and what is
-/// measured.
+/// A row of the table: the mode's name, a function that returns nanoseconds per operation for a number of
+/// objects, and a description.
 pub(super) type Mode = (&'static str, fn(usize) -> Result<f64>, &'static str);
 
 pub(super) const MODES: [Mode; 18] = [
@@ -34,18 +34,18 @@ pub(super) const MODES: [Mode; 18] = [
     ("pinned", pinned, "a pinned buffer beside N"),
 ];
 
-/// The mean is taken over at least this many operations.
+/// The smallest number of operations over which the mean is taken.
 const OPERATIONS: usize = 20_000;
 
-/// How often a mode repeats what costs the same each time.
+/// The number of repeats of an operation that costs the same each time.
 const REPEATS: usize = 1000;
 
-/// Nanoseconds of each of so many operations, which `run` makes.
+/// Returns the nanoseconds of one of the `operations` operations that `run` makes.
 fn cost(operations: usize, run: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(once(run)? / operations as f64)
 }
 
-/// Nanoseconds of each of the `n` operations of a round, over enough rounds.
+/// Returns the nanoseconds of one of the `n` operations of a round, over enough rounds.
 fn in_rounds(n: usize, round: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(each_of(OPERATIONS.div_ceil(n), round)? / n as f64)
 }
@@ -71,13 +71,13 @@ fn fill_all(stream: &Stream, buffers: &mut [DeviceBuffer<u8>]) -> Result<()> {
     buffers.iter_mut().try_for_each(|buffer| Ok(stream.fill(buffer, 1)?))
 }
 
-/// Leaks the objects, whose drop is not measured: the process ends.
+/// Leaks the objects, so that their drop is not measured: the process ends.
 fn leave<T>(cost: f64, left: T) -> Result<f64> {
     mem::forget(left);
     Ok(cost)
 }
 
-/// A buffer to read, with its stream, on which nothing is pending.
+/// Returns a buffer to read, with its stream, on which nothing is pending.
 fn table() -> Result<(Stream, DeviceBuffer<u8>)> {
     let home = device()?.create_stream()?;
     let table = home.alloc(64)?;
@@ -85,7 +85,7 @@ fn table() -> Result<(Stream, DeviceBuffer<u8>)> {
     Ok((home, table))
 }
 
-/// A copy of the buffer by each stream.
+/// Copies the buffer once on each stream.
 fn read(table: &DeviceBuffer<u8>, streams: &[Stream], outs: &mut [DeviceBuffer<u8>]) -> Result<()> {
     streams.iter().zip(outs).try_for_each(|(stream, out)| Ok(stream.copy(table, out)?))
 }
@@ -134,7 +134,7 @@ fn churn(n: usize, pending: bool) -> Result<f64> {
 
 type Flight = InFlight<Vec<u8>>;
 
-/// Owned uploads to the same buffer.
+/// Enqueues owned uploads to the same buffer.
 fn uploads(stream: &Stream, buffer: &mut DeviceBuffer<u8>, n: usize) -> Result<Vec<Flight>> {
     let mut upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(Error::from);
     (0..n).map(|_| Ok(upload()?)).collect()
@@ -222,7 +222,7 @@ fn first(n: usize) -> Result<f64> {
     leave(first_blocks(&streams, 512)?, streams)
 }
 
-/// Nanoseconds of a block of each stream.
+/// Returns the nanoseconds of allocating a block on each stream.
 fn first_blocks(streams: &[Stream], bytes: usize) -> Result<f64> {
     cost(streams.len(), || block_of_each(streams, bytes).map(mem::forget))
 }
@@ -264,7 +264,7 @@ fn pinned(n: usize) -> Result<f64> {
     for host in &buffers {
         stream.upload(host, &mut buffer)?;
     }
-    // All are pending when they are dropped.
+    // All uploads are pending when the buffers are dropped.
     drop(buffers);
     leave(each_of(REPEATS, || host().map(drop))?, buffer)
 }

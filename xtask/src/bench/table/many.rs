@@ -10,7 +10,7 @@ use crate::table::Table;
 const COLUMNS: &str =
     "many devices at once|cuda-core|raw|alone, summed|of the sum|link limit|of the limit";
 
-/// The table and the lines under it; empty if no row has many devices.
+/// Formats the table and the lines under it; empty if no row is of many devices.
 pub(super) fn render(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     let mut rows = report.rows.iter().filter_map(cells).peekable();
     if rows.peek().is_none() {

@@ -1,32 +1,33 @@
-//! A public function of `cuda-core` is found by the names of the calls that it stands for.
+//! Checks that users find each public function of `cuda-core` by the names of the CUDA calls that it stands
+//! for.
 //!
-//! The driver's functions that the first paragraph of its documentation names, and what the runtime calls
-//! them, are in its `#[doc(alias(…))]`. So are, on any item, all of CUDA's names that the page for users of
-//! other libraries has a counterpart for.
+//! The `#[doc(alias(…))]` of a function lists the driver's functions that the first paragraph of its
+//! documentation names, and the runtime's names for them. The aliases of any items include all of CUDA's
+//! names for which the page for users of other libraries has a counterpart.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Files, sources};
 use crate::ci::named::{in_column, is_word, quoted, word, words_of};
 
-/// Lines of a driver's function and the names that the runtime has for it, the usual one first; and what
-/// the runtime alone has.
+/// Lines with a driver's function and the runtime's names for it, the usual one first, and lines with names
+/// that only the runtime has.
 const RUNTIME: &str = include_str!("runtime.txt");
 
-/// The page that says what CUDA's names are called here, the heading of its table of what is missing,
-/// and its columns with CUDA's names.
+/// The page that maps CUDA's names to this crate's, the heading of its table of missing items, and its
+/// columns with CUDA's names.
 const COMING_FROM: &str = "docs/coming-from.md";
 const MISSING: &str = "\n## Not here";
 const COLUMNS: [&str; 2] = ["CUDA runtime", "CUDA driver"];
 
-/// The driver's functions.
+/// The file with the driver's functions.
 const BINDINGS: &str = "cuda-sys/src/bindings/functions.rs";
 
 /// A public function.
 struct Found {
     place: String,
     name: String,
-    /// The first paragraph of its documentation.
+    /// The first paragraph of the function's documentation.
     about: String,
     aliases: Vec<String>,
 }
@@ -66,19 +67,20 @@ pub(super) fn complaints(files: &Files) -> Vec<String> {
     complaints
 }
 
-/// A function of the driver: `cuMemAlloc`, not `cuda` or `cudaMalloc`.
+/// Whether a name is a function of the driver: `cuMemAlloc`, not `cuda` or `cudaMalloc`.
 fn is_call(name: &str) -> bool {
     name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase))
 }
 
-/// One of CUDA's names, of the driver or the runtime: `cuMemAlloc`, `cudaMalloc`, `cuFloatComplex`.
+/// Whether a name is one of CUDA's, of the driver or the runtime: `cuMemAlloc`, `cudaMalloc`,
+/// `cuFloatComplex`.
 fn is_of_cuda(name: &str) -> bool {
     let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
     let named = rest.is_some_and(|rest| rest.starts_with(char::is_uppercase));
     (named || name.starts_with("CU")) && name.chars().all(is_word)
 }
 
-/// `cuMemAlloc` of `cuMemAlloc_v2`.
+/// Removes the version of a name: `cuMemAlloc_v2` becomes `cuMemAlloc`.
 fn unversioned(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((name, version)) if version.chars().all(|c| c.is_ascii_digit()) => name,
@@ -89,7 +91,7 @@ fn unversioned(name: &str) -> &str {
 /// The public functions of a file.
 fn functions(file: &str, text: &str) -> Vec<Found> {
     let mut found = Vec::new();
-    // The documentation and the attributes above the line.
+    // The documentation and the attributes directly above the line.
     let (mut docs, mut attributes) = (Vec::new(), String::new());
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -114,7 +116,7 @@ fn functions(file: &str, text: &str) -> Vec<Found> {
     found
 }
 
-/// The public function that the line begins.
+/// Returns the name of the public function that begins on this line.
 fn function(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let begins = before.strip_prefix("pub ")?;
@@ -122,7 +124,7 @@ fn function(line: &str) -> Option<&str> {
     is_public.then(|| word(after))
 }
 
-/// What the attributes list as aliases.
+/// Returns the aliases that the attributes list.
 fn aliases(attributes: &str) -> impl Iterator<Item = &str> {
     let lists = attributes.split("#[doc(alias(").skip(1);
     let lists = lists.filter_map(|list| list.split(')').next());

@@ -1,6 +1,6 @@
-//! The layers of `cuda-core`: a room, which is a module right below `lib.rs`, uses only rooms under it.
+//! The layers of `cuda-core`. A room is a module directly below `lib.rs`; it uses only rooms under it.
 //!
-//! The picture in `ARCHITECTURE.md` lists the rooms, those further up first.
+//! The picture in `ARCHITECTURE.md` lists the rooms from the top down.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ const LIB: &str = "cuda-core/src/lib.rs";
 
 const PICTURE: &str = "ARCHITECTURE.md";
 
-/// The words that begin the picture and its parts.
+/// The words that begin the picture's parts.
 const HEIGHTS: [&str; 3] = ["upper", "middle", "ground"];
 
-/// Rooms without a height, and arrows that lead up.
+/// Returns complaints about rooms that the picture lacks, and about uses of rooms further up.
 pub(super) fn complaints(files: &Files) -> Vec<String> {
     let rooms = files.get(PICTURE).map_or_else(Vec::new, |page| rooms(page));
     let lib = files.get(LIB).map(|text| without_tests(without_text(text))).unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn complaints(files: &Files) -> Vec<String> {
     complaints
 }
 
-/// The rooms of the picture, from the ground up: the first word of each line, after that of a height.
+/// The rooms of the picture, from the ground up: the first word of each line, after the word for a height.
 fn rooms(page: &str) -> Vec<&str> {
     let first = |line: &&str| line.split_whitespace().next() == Some(HEIGHTS[0]);
     let lines = page.lines().skip_while(|line| !first(line));
@@ -54,7 +54,7 @@ fn rooms(page: &str) -> Vec<&str> {
     rooms
 }
 
-/// The code with comments and literals blanked, line for line.
+/// Blanks comments and literals; keeps the lines.
 pub(super) fn without_text(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,13 +74,13 @@ pub(super) fn without_text(text: &str) -> String {
     code
 }
 
-/// Whether the text begins with a character in quotes; a lifetime has one quote.
+/// Whether the text begins with a character literal; a lifetime has only one quote.
 fn is_char(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next() == Some('\'') && (chars.next() == Some('\\') || chars.next() == Some('\''))
 }
 
-/// Bytes of the literal that `text` begins with.
+/// The length in bytes of the literal at the beginning of `text`.
 fn literal(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -92,7 +92,7 @@ fn literal(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// The code with the items of tests blanked, line for line.
+/// Blanks the items of tests; keeps the lines.
 pub(super) fn without_tests(mut code: String) -> String {
     while let Some(start) = code.find("#[cfg(test)]") {
         let item = &code[start..];
@@ -107,7 +107,7 @@ pub(super) fn without_tests(mut code: String) -> String {
     code
 }
 
-/// Bytes of the block in braces that `code` begins with.
+/// The length in bytes of the block in braces at the beginning of `code`.
 fn block(code: &str) -> usize {
     let mut depth = 0;
     let end = code.char_indices().find(|(_, c)| {
@@ -117,14 +117,14 @@ fn block(code: &str) -> usize {
     end.map_or(code.len(), |(at, _)| at + 1)
 }
 
-/// The modules that the code declares and does not contain.
+/// The modules that the code declares without their contents.
 fn declared(code: &str) -> Vec<&str> {
     let lines = code.lines().filter(|line| line.ends_with(';'));
     let lines = lines.map(|line| line.strip_prefix("pub ").unwrap_or(line));
     lines.filter_map(|line| line.strip_prefix("mod ")).map(word).collect()
 }
 
-/// What `lib.rs` re-exports, with the room it comes from.
+/// The names that `lib.rs` re-exports, with the room that each comes from.
 fn exports(code: &str) -> HashMap<&str, &str> {
     let paths = code.split("pub use ").skip(1).filter_map(|path| path.split(';').next());
     let exports = paths.flat_map(|path| {
@@ -134,8 +134,8 @@ fn exports(code: &str) -> HashMap<&str, &str> {
     exports.collect()
 }
 
-/// The first name of each path from the root of the crate, with its position: after `crate::`, or after as
-/// many `super::` as the module is deep.
+/// The first name of each path from the root of the crate, with its position: the name after `crate::`, or
+/// after as many `super::` as the module is deep.
 fn names(code: &str, depth: usize) -> Vec<(usize, &str)> {
     let mut names = Vec::new();
     for root in ["crate::", &"super::".repeat(depth)] {
@@ -167,7 +167,7 @@ fn names(code: &str, depth: usize) -> Vec<(usize, &str)> {
 mod tests {
     use super::*;
 
-    /// The complaints about a crate of two rooms, with further files.
+    /// Returns the complaints about a crate with two rooms and these additional files.
     fn complaints_with(files: &[(&str, &str)]) -> Vec<String> {
         let lib = "pub mod high;\n\n// Ground.\nmod low;\n\npub use high::part::{Name, Other};\nmod m {}\n";
         let picture = "```\n  upper   high  above\n  ground  low   below\n  ───\n  sys\n```\n";

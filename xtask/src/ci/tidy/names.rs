@@ -1,4 +1,4 @@
-//! A type name of `cuda-core` means one thing: it is declared once.
+//! Checks that a type name of `cuda-core` means one thing: it is declared once.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::layers::{without_tests, without_text};
 use super::{Files, sources};
 use crate::ci::named::word;
 
-/// Names that may be declared more than once: a convention of Rust.
+/// Names that may be declared more than once, by Rust's conventions.
 const TWICE: [&str; 1] = ["Sealed"];
 
 pub(super) fn complaints(files: &Files) -> Vec<String> {
@@ -25,7 +25,7 @@ pub(super) fn complaints(files: &Files) -> Vec<String> {
     declarations.into_iter().map(line).collect()
 }
 
-/// The type that the line declares. An indented `type` is an associated one.
+/// Returns the name of the type that the line declares. An indented `type` is an associated one.
 fn declared(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let keyword = words.find(|word| !word.starts_with("pub") && *word != "unsafe")?;

@@ -1,4 +1,4 @@
-//! Consumers that get the crates in each of cargo's ways.
+//! Consumers that get the crates in each of the ways that cargo offers.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::package::{Consumer, Crates, Features, Source, Workshop};
 use crate::process::output;
 use crate::workspace::write;
 
-/// How many third-party crates either choice of crates compiles without bindgen: libc.
+/// The greatest number of third-party crates that either choice of crates compiles without bindgen: libc.
 const MOST: usize = 1;
 
 pub(super) fn no_default_features(workshop: &Workshop) -> Result<String> {
@@ -22,7 +22,7 @@ pub(super) fn no_default_features(workshop: &Workshop) -> Result<String> {
         ensure!(names.len() <= MOST, "{crates:?}: more than {MOST} third-party crates: {names:?}");
         counts.push(names.len());
 
-        // A toolkit is present, but bindings of it were not requested.
+        // A toolkit is present, but its bindings were not requested.
         let header = "#define CUDA_VERSION 13000\n#error no build reads this\n";
         let root = workshop.toolkit("plain", "include", header)?;
         let (_, built) = consumer.check(&[("CUDA_HOME", &root)], "bundled")?;
@@ -35,7 +35,7 @@ pub(super) fn no_default_features(workshop: &Workshop) -> Result<String> {
     Ok(format!("third-party crates: cuda-sys {sys}, cuda-core {core}"))
 }
 
-/// Names of the registry crates that building `directory` compiles on this machine.
+/// Returns the names of the registry crates that a build of `directory` compiles on this machine.
 pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> Result<Vec<String>> {
     let arguments = "metadata --format-version=1 --filter-platform";
     let mut cargo = workshop.cargo(directory, arguments);
@@ -58,7 +58,7 @@ pub(super) fn git(workshop: &Workshop) -> Result<String> {
     build_and_run(workshop, "git-consumer", &Source::Git)
 }
 
-/// A consumer of both crates, with bundled bindings, and with generated ones if there is a header.
+/// Builds and runs a consumer of both crates, with bundled and with generated bindings.
 pub(super) fn build_and_run(workshop: &Workshop, name: &str, source: &Source) -> Result<String> {
     let consumer = Consumer::write(workshop, name, source, Crates::Core, Features::Default)?;
     let (seen, _) = consumer.check(&[("CUDA_SYS_BINDINGS", &"bundled")], "bundled")?;
@@ -82,7 +82,7 @@ pub(super) fn vendor(workshop: &Workshop) -> Result<String> {
         );
         counts.push(vendored - own);
 
-        // Only the folder is available to build from: cargo's home is empty.
+        // The folder is the only source to build from: cargo's home is empty.
         let home = workshop.directory("vendor-home")?;
         let mut cargo = consumer.cargo("build --frozen");
         cargo.env("CARGO_TARGET_DIR", workshop.directory("vendor-target")?);

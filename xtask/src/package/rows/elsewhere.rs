@@ -1,4 +1,4 @@
-//! The simulator and the tests on it, run for other targets: on an emulated processor, and on wine.
+//! The simulator and its tests, run for other targets: on an emulated processor, and on wine.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -14,15 +14,15 @@ use crate::refuse;
 use crate::suite::process::follow;
 use crate::suite::{Finished, Program, Verdict};
 
-/// What is built: what a user's tests need, the simulator's own tests, and those of both libraries. Not
+/// Builds what a user's tests need, the simulator's own tests, and the tests of both libraries. Leaves out
 /// `tests/sim`, which takes ten minutes there.
 const TESTS: &str = "test --no-run --locked --no-default-features -p cuda-sys -p cuda-core \
     -p cuda-driver-sim -p cuda-tests --lib --test driver --test environment --test gpu";
 
-/// The suite whose tests say by their paths where they can run.
+/// The suite whose tests' paths say where they can run.
 const GPU: &str = "cuda-tests::gpu";
 
-/// Tests of that suite that run nowhere here, by a part of their paths.
+/// Tests of that suite that run on none of these targets, by a part of their paths, with the reason.
 const NOT_HERE: [(&str, &str); 3] = [
     ("::real::", "they mean nothing on the simulated driver"),
     ("::nvrtc::", "a library for the target would be needed"),
@@ -33,11 +33,11 @@ const NOT_HERE: [(&str, &str); 3] = [
 struct Elsewhere {
     triple: &'static str,
     linker: &'static str,
-    /// The program that runs them.
+    /// The program that runs the target's programs.
     runner: &'static str,
-    /// The packages of Debian that have both, for a machine that lacks them.
+    /// Debian's packages with the linker and the runner, named if they are missing.
     packages: &'static str,
-    /// Other tests of the suite that cannot run there, by a part of their paths.
+    /// Other tests of the suite that cannot run there, by a part of their paths, with the reason.
     not_there: &'static [(&'static str, &'static str)],
 }
 
@@ -80,7 +80,7 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
     WINDOWS.find(WINDOWS.linker, "")?;
     output(compiler.arg(&source).arg("-ladvapi32")).context("bcryptprimitives.dll")?;
     let checked = WINDOWS.check(workshop, &variables);
-    // Until its server ends, it holds files in the folder.
+    // Wine's server holds files in the folder until it ends.
     let mut server = command("wineserver --wait");
     server.envs(variables);
     succeeds(server);
@@ -119,7 +119,7 @@ impl Elsewhere {
         Ok(format!("{passed} tests passed with {}; not run: {left_out}", self.runner))
     }
 
-    /// Runs a test program, which must have tests.
+    /// Runs a test program. Returns an error if it has no tests.
     fn run(&self, mut command: Command, program: &Program) -> anyhow::Result<Vec<Finished>> {
         if let Some(directory) = &program.directory {
             command.current_dir(directory);
@@ -138,7 +138,7 @@ impl Elsewhere {
         Ok(run.finished)
     }
 
-    /// An error that names the packages, unless the program is installed.
+    /// Returns an error that names the packages, unless the program is installed.
     fn find(&self, program: &str, found: &str) -> anyhow::Result<()> {
         let packages = self.packages;
         let help = format!("{found}there is no {program}: apt-get install {packages}");

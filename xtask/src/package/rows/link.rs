@@ -1,4 +1,4 @@
-//! Linked with a driver library, and built without cuda-sys's build script.
+//! Builds that link a driver library, and builds without cuda-sys's build script.
 
 use std::env::consts::DLL_PREFIX;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::process::output;
 use crate::refuse;
 use crate::workspace::{mirror, replace, write};
 
-/// Calls functions that drivers for CUDA 11.8 lack.
+/// The text of a program that calls functions that drivers for CUDA 11.8 lack.
 const NEWER: &str = include_str!("../../../package/newer.rs");
 
-/// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs with it.
+/// Builds with `CUDA_SYS_LINK=1` against a stub that the row creates, and runs with it.
 pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     const SEARCHED: &str = "LD_LIBRARY_PATH";
     ensure!(cfg!(target_os = "linux"), refuse("the stub library is made for Linux"));
@@ -29,13 +29,13 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     let mut newer = workshop.machine.command(built.program("newer")?);
     let answers = output(newer.env(SEARCHED, &library))?;
 
-    // The toolkit's own stub, in the toolkits' usual place.
+    // The toolkit's own stub, at the usual place in a toolkit.
     let root = workshop.toolkit("linked", "include", "#define CUDA_VERSION 13000\n")?;
     write(&root.join("lib64/stubs/libcuda.so"), fs::read(library.join("libcuda.so"))?)?;
     let built = consumer.build(&[("CUDA_SYS_LINK", &"1"), ("CUDA_HOME", &root)])?;
 
-    // With a library of that name that lacks the symbols, the process must not even start: the
-    // system's loader resolves the calls, not cuda-sys.
+    // With a library of that name without the symbols, the process must not even start: the system's loader
+    // resolves the calls, not cuda-sys.
     let empty = workshop.directory("linked-empty")?;
     compile(workshop, &empty.join("libcuda.so.1"), "", &[])?;
     let mut command = workshop.machine.command(built.program("sys")?);
@@ -47,8 +47,8 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     Ok(format!("{symbols} symbols linked, of CUDA 11.8; does not start without them; {answers}"))
 }
 
-/// A `libcuda.so.1` with exactly the symbols of CUDA 11.8: the simulated driver's functions, and
-/// for the others functions that return `CUDA_ERROR_NOT_SUPPORTED`.
+/// Creates a `libcuda.so.1` with exactly the symbols of CUDA 11.8: the simulated driver's functions and, for
+/// the others, functions that return `CUDA_ERROR_NOT_SUPPORTED`.
 fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let source = workshop.source();
     let arguments =
@@ -81,8 +81,8 @@ fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&str]) -> an
     output(cc.args(more)).context("a stub library needs a C compiler").map(drop)
 }
 
-/// Builds with a `links` override, which makes cargo skip the build script of cuda-sys, and with no
-/// build scripts at all, as build systems other than cargo may.
+/// Builds with a `links` override, which makes cargo skip cuda-sys's build script, and without any build
+/// scripts, as build systems other than cargo may.
 pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let name = "scriptless-consumer";
     let consumer = workshop.consumer(name, Crates::Core, Features::Default)?;
@@ -95,7 +95,7 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     consumer.check(invalid, "overridden")?;
 
     fs::remove_file(config)?;
-    // When the script does run, it fails.
+    // Now the script runs, and fails.
     consumer.fails(invalid)?;
 
     let scriptless = workshop.directory("scriptless")?;

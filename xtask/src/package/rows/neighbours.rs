@@ -1,4 +1,4 @@
-//! Beside other packages, editors and shells.
+//! Builds beside other packages, editors and shells.
 
 use anyhow::ensure;
 
@@ -7,7 +7,7 @@ use crate::package::consumer::{Variables, expect};
 use crate::package::{Crates, Features, Workshop};
 use crate::workspace::{replace, write};
 
-/// A package that links `cuda`, as RustaCUDA's does, in the same graph.
+/// Builds in one graph with a package that links `cuda`, as RustaCUDA's does.
 pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::None)?;
     let neighbour = consumer.directory.join("neighbour");
@@ -23,7 +23,7 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     Ok("in one graph with a package that links `cuda`".to_owned())
 }
 
-/// Which changes make the build script run again, and which do not.
+/// Checks which changes make the build script run again, and which do not.
 pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     let include = &workshop.newest_header()?.include;
     let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::Default)?;
@@ -34,7 +34,7 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     expect(&consumer.build(&[system, &[("DOCS_RS", &"1")]].concat())?, "bundled")?;
     expect(&consumer.build(system)?, "system")?;
 
-    // Without a search on `PATH`, another value of it rebuilds nothing.
+    // Without a search on `PATH`, a change of it rebuilds nothing.
     let path = workshop.machine.path_behind(&consumer.directory)?;
     let settings: [Variables<'_>; 2] = [system, &[("CUDA_SYS_BINDINGS", &"bundled")]];
     for variables in settings {

@@ -1,4 +1,4 @@
-//! `cargo package`, as the crates would go to a registry.
+//! Runs `cargo package`, with the crates as they would go to a registry.
 
 use anyhow::ensure;
 use fs_err as fs;
@@ -11,7 +11,7 @@ use crate::workspace::{mirror, replace};
 /// The size limit of crates.io.
 const LIMIT: u64 = 10 << 20;
 
-/// The version of all packages of the workspace, also of this program's.
+/// The version of all packages of the workspace, including this program's.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The line that keeps cargo from publishing a package.
@@ -19,9 +19,9 @@ const PRIVATE: &str = "publish = false\n";
 
 /// Packages both crates and consumes the packages.
 ///
-/// Neither may be published until their names are settled, so a copy is used here without that
-/// line. Both names are taken on crates.io. Packaged in one command, `cuda-core` is verified
-/// against the `cuda-sys` packaged with it, not against the other crate of that name.
+/// Neither crate may be published until its name is settled, so this uses a copy without [`PRIVATE`]. Both
+/// names are taken on crates.io. Since one command packages both, `cuda-core` is verified against the
+/// `cuda-sys` packaged with it, not against the other crate with that name.
 pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     let source = workshop.directory("publishable")?;
     mirror(&workshop.source(), &source)?;
@@ -29,8 +29,8 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
         replace(&source.join(krate).join("Cargo.toml"), PRIVATE, "")?;
     }
     output(&mut workshop.cargo(&source, "fetch --locked"))?;
-    // Everything is downloaded, so crates.io is not needed. What cargo would build to verify the packages, the
-    // consumer builds.
+    // Everything is downloaded, so crates.io is not needed. The consumer builds what cargo would build to
+    // verify the packages.
     let arguments = "package --quiet --offline --no-verify --package=cuda-sys --package=cuda-core";
     output(&mut workshop.cargo(&source, arguments))?;
     let packages = workshop.target().join("package");

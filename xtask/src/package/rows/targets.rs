@@ -1,4 +1,4 @@
-//! Other targets, checked from this machine.
+//! Checks for other targets, made on this machine.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     let seen = check(workshop, TARGET)?;
     let header = workshop.newest_header()?;
-    // A toolkit that was installed for this target beside the host's.
+    // A toolkit for this target, installed beside the host's.
     let below = "targets/sbsa-linux/include";
     let root = workshop.toolkit("aarch64", below, &header.text)?;
     let consumer = workshop.consumer("target-consumer", Crates::Core, Features::Default)?;
@@ -31,8 +31,8 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
     check(workshop, "x86_64-pc-windows-gnu")
 }
 
-/// Checks a consumer with and without bindgen beside a toolkit of the host, which must not be used
-/// for the target.
+/// Checks a consumer with and without bindgen, in the presence of a host toolkit that must not be used for
+/// the target.
 fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
     ensure!(workshop.host()? != target, refuse("it is this machine's own"));
     has_std(workshop, target)?;
@@ -51,7 +51,7 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
     Ok(said)
 }
 
-/// Installs the target's standard library with rustup unless it is there.
+/// Installs the target's standard library with rustup unless it is installed.
 pub(super) fn has_std(workshop: &Workshop, target: &str) -> anyhow::Result<()> {
     let mut rustc = workshop.machine.command("rustc");
     let sysroot = output(rustc.args(["--print", "sysroot"]))?;

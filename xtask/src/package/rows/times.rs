@@ -11,10 +11,10 @@ use crate::process::{last_lines, output};
 use crate::refuse;
 use crate::workspace::write;
 
-/// Every measured build has two jobs, however many cores there are.
+/// Measured builds have two jobs, however many cores there are.
 const BUILD: &str = "build --release --frozen --jobs=2";
 
-/// What is built for comparison: a large crate that the lock file names.
+/// The dependency that is built for comparison: a large crate that the lock file names.
 const YARDSTICK: &str = "bindgen = { version = '0.73', default-features = false, features = ['runtime', 'prettyplease'] }";
 
 pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
@@ -27,14 +27,16 @@ pub(super) fn with_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
     Ok(measure(workshop, &own_dependency(workshop, true), 1)?.0)
 }
 
-/// Measured like `cuda-core`: the driver API, loaded at run time. A CUDA version must be selected.
+/// Measures cudarc like `cuda-core`: the driver API, loaded at run time. cudarc requires that a CUDA version
+/// is selected.
 pub(super) fn cudarc(workshop: &Workshop) -> anyhow::Result<String> {
     let dependency = "cudarc = { version = '=0.19.10', default-features = false, \
         features = ['std', 'driver', 'dynamic-loading', 'cuda-13000'] }";
     Ok(measure(workshop, dependency, 2)?.0)
 }
 
-/// It builds only with a whole toolkit, such as one that contains the file of `--header`.
+/// Measures NVIDIA's cuda-core, which builds only with a whole toolkit, such as one that contains the file of
+/// `--header`.
 pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
     let measured = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
         let text = format!("{error:#}");
@@ -51,8 +53,8 @@ fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
     format!("cuda-core = {{ path = '{}', default-features = {bindgen} }}", path.display())
 }
 
-/// Times clean release builds of an empty crate with this dependency; downloads are not counted.
-/// Returns all times, for the table, and the seconds of the fastest build.
+/// Times clean release builds of an empty crate with this dependency, without downloads. Returns all times,
+/// for the table, and the seconds of the fastest build.
 fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<(String, f64)> {
     let probe = workshop.project("time-probe", "probe", &format!("{dependency}\n"))?;
     write(&probe.join("src/lib.rs"), "")?;
@@ -63,7 +65,7 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     for _ in 0..times {
         let mut cargo = workshop.cargo(&probe, BUILD);
         cargo.env("CARGO_TARGET_DIR", workshop.directory("time-target")?);
-        // With a toolkit, so that bindgen is compiled and also runs.
+        // A toolkit is present, so that bindgen is compiled and also runs.
         if let Some(include) = header.map(|header| &header.include) {
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
             cargo.env("CUDA_HOME", include.parent().unwrap_or(include));
@@ -75,19 +77,19 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
         let errors = String::from_utf8_lossy(&built.stderr);
         ensure!(built.status.success(), "the build failed:\n{}", last_lines(&errors));
         best = best.min(seconds);
-        // Of all cores; unknown outside of Linux.
+        // The sum over all cores; unknown except on Linux.
         let processor = processor.map(|it| format!(" ({:.1} s of processor)", it.as_secs_f64()));
         runs.push(format!("{seconds:.1} s{}", processor.unwrap_or_default()));
     }
     Ok((format!("{}; {crates} third-party crates", runs.join(", ")), best))
 }
 
-/// Processor time of this process's ended children, and of theirs.
+/// Returns the processor time of this process's ended children and their descendants.
 fn children_time() -> Option<Duration> {
     in_children(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// `cutime` and `cstime` of `/proc/self/stat`.
+/// Reads `cutime` and `cstime` from the text of `/proc/self/stat`.
 fn in_children(stat: &str) -> Option<Duration> {
     // The second field is a name in parentheses, which may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Where `cuda.h` is found, and what happens if there is none.
+//! Checks where `cuda.h` is found, and what happens if there is none.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer<'_>> {
     workshop.consumer("toolkit-consumer", Crates::Sys, Features::Default)
 }
 
-/// Asserts that the bindings came from `header`, which lies in `include`.
+/// Asserts that the bindings were generated from `header` in the directory `include`.
 fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<Seen> {
     warnings(built, 0)?;
     let seen = expect(built, "system")?;
@@ -83,7 +83,7 @@ pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
         let below = format!("{package}/include");
         let site_packages = workshop.toolkit("pip", &below, &header.text)?;
         let include = site_packages.join(below);
-        // The variable names the whole folder, or the one package.
+        // The variable names the whole folder, or a single package.
         for root in [site_packages.clone(), site_packages.join(package)] {
             found(workshop, ("CUDA_HOME", &root), header, &include)
                 .with_context(|| format!("CUDA_HOME={}", root.display()))?;
@@ -117,8 +117,8 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     ensure!(probe.status.success(), refuse(why));
     let consumer = consumer(workshop)?;
     let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, "build");
-    // The default value, but a change to the environment: a new header alone does not make cargo
-    // run the script again.
+    // The default value, but a change of the environment: a new header alone does not make cargo run the
+    // script again.
     let built = Built::of(cargo.env("CUDA_SYS_BINDINGS", "auto"))?;
     let seen = generated(&built, header, Path::new("/usr/include"))?;
     consumer.run(&built)?;
@@ -138,13 +138,13 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     let arch = target_directory(workshop)?;
     let below = format!("targets/{arch}-linux/include");
     let root = workshop.toolkit("targets", &below, &header.text)?;
-    // A header for another architecture beside it must not be used.
+    // A header for another architecture beside it, which must not be used.
     let other = if arch == "sbsa" { "x86_64" } else { "sbsa" };
     let trap = root.join(format!("targets/{other}-linux/include/cuda.h"));
     write(&trap, "#define CUDA_VERSION 12340\n#error of another target\n")?;
     let seen = found(workshop, ("CUDA_PATH", &root), header, &root.join(below))?;
 
-    // With the other header alone, there is none for this target.
+    // With only the other header, there is none for this target.
     fs::remove_dir_all(root.join(format!("targets/{arch}-linux")))?;
     workshop.machine.needs_no_toolkit()?;
     let variables = [("CUDA_SYS_BINDINGS", &"system" as &dyn AsRef<OsStr>), ("CUDA_PATH", &root)];
@@ -152,7 +152,7 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     Ok(format!("{seen} of {arch}, none of {other}"))
 }
 
-/// CUDA's name for the machine in `targets/`.
+/// Returns CUDA's name for this machine in `targets/`.
 fn target_directory(workshop: &Workshop) -> anyhow::Result<&'static str> {
     let host = workshop.host()?;
     match host.split_once('-') {

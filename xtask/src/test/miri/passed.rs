@@ -1,5 +1,5 @@
-//! The tests that have passed in a full run which did not come to its end. A full run takes hours; the next one of the
-//! same commit goes on from there, also on another machine if the file is committed meanwhile.
+//! Tests that passed in a full run that was interrupted. A full run takes hours; the next one of the same
+//! commit continues from there, also on another machine if the file is committed meanwhile.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::Suite;
 use crate::ci::full_run;
 use crate::suite::{Finished, Verdict};
 
-/// The commit, then a line for each test: its seconds, its suite, its name.
+/// The file: a line with the commit, then a line for each test with its seconds, its suite and its name.
 const FILE: &str = ".ci/miri-passed";
 
 pub(super) struct Passed {
@@ -21,7 +21,8 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// Those of the commit that the files are those of, if there is one.
+    /// Reads the tests that have passed for the checked-out commit; [`None`] if files have changed since the
+    /// commit.
     pub(super) fn read(root: &Path) -> anyhow::Result<Option<Self>> {
         let Some(commit) = full_run::commit(root) else {
             return Ok(None);
@@ -35,14 +36,14 @@ impl Passed {
         Ok(Some(Self { file, seconds }))
     }
 
-    /// The result of a test that has passed before.
+    /// Returns the result of a test that has passed before.
     pub(super) fn finished(&self, suite: &Suite, name: &str) -> Option<Finished> {
         let seconds = *self.seconds.get(&key(suite, name))?;
         let time = Duration::from_secs_f64(seconds);
         Some(Finished { name: name.to_owned(), verdict: Verdict::Passed, time })
     }
 
-    /// Adds the tests of a process that have passed.
+    /// Adds those tests of a process that have passed.
     pub(super) fn add(&self, suite: &Suite, finished: &[Finished]) -> anyhow::Result<()> {
         let passed = finished.iter().filter(|test| test.verdict == Verdict::Passed);
         let line = |test: &Finished| line(test.time, &key(suite, &test.name));
@@ -51,7 +52,7 @@ impl Passed {
         Ok(file.write_all(lines.as_bytes())?)
     }
 
-    /// Removes the file: the run has come to its end.
+    /// Removes the file, since the run was completed.
     pub(super) fn remove(self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.file)?)
     }
@@ -65,7 +66,7 @@ fn line(time: Duration, key: &str) -> String {
     format!("{:.1} {key}\n", time.as_secs_f64())
 }
 
-/// The seconds of each test; none if the tests are those of another commit.
+/// Parses the seconds of each test; returns none if the file is of another commit.
 fn parse(text: &str, commit: &str) -> HashMap<String, f64> {
     let mut lines = text.lines();
     let lines = if lines.next() == Some(commit) { Some(lines) } else { None };

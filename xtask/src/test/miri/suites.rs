@@ -1,12 +1,12 @@
-//! What is interpreted, how, and in which samples.
+//! The suites that Miri interprets: with which options, and in which samples.
 
 /// How Miri treats a pointer made from a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provenance {
     /// Such a pointer is invalid.
     Strict,
-    /// It is taken for one whose address was exposed before: for managed and mapped memory the
-    /// driver returns an address, and whether the host may use it.
+    /// Such a pointer is taken for one whose address was exposed before. The driver returns managed and
+    /// mapped memory as addresses, and says whether the host may use them.
     Permissive,
 }
 
@@ -26,8 +26,8 @@ impl Provenance {
     }
 }
 
-/// Tests whose host code accesses memory by an address that the driver returned, or is given a stream by
-/// its number: the beginnings of their paths.
+/// The beginnings of the paths of tests whose host code accesses memory by an address that the driver
+/// returned, or gets a stream by its number.
 const BY_ADDRESS: &str = "counts::memory::managed_ counts::tensors:: dlpack::e_consumers_ \
     faults::managed:: managed:: pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: \
     soundness::managed::";
@@ -36,25 +36,25 @@ const BY_ADDRESS: &str = "counts::memory::managed_ counts::tensors:: dlpack::e_c
 pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) provenance: Provenance,
-    /// What the programs are called where they are built for this machine.
+    /// The names of the programs that are built for this machine.
     pub(super) programs: &'static [&'static str],
     pub(super) selection: &'static str,
     pub(super) turn: Turn,
 }
 
-/// Which samples a suite has a share of: how many go by from one share to the next, and the first that has
-/// one. Starting Miri takes as long as ten tests, so not every sample has a share of every suite; but each
-/// has some of either provenance.
+/// The samples that have a share of a suite: the distance from one to the next, and the first one. Starting
+/// Miri takes as long as ten tests, so not every sample has a share of every suite; but each has tests of
+/// both provenances.
 pub(super) type Turn = (usize, usize);
 
 pub(super) const EACH: Turn = (1, 0);
 pub(super) const EVEN: Turn = (2, 0);
 pub(super) const ODD: Turn = (2, 1);
 
-/// Samples that make up all tests.
+/// The number of samples that make up all tests.
 pub(super) const SAMPLES: usize = 192;
 
-/// What programs are called, and the arguments that select them.
+/// A suite's name, the names of its programs, and the arguments that select them.
 type Programs = (&'static str, &'static [&'static str], &'static str);
 
 const SIM: Programs = ("sim", &["cuda-tests::sim"], "-p cuda-tests --test sim");

@@ -1,5 +1,5 @@
-//! How long Miri takes for tests: measured by the last full run, in a file; and shares of tests that take
-//! about as long as each other.
+//! The times that Miri takes for tests, which the last full run wrote to a file; and the division of tests
+//! into shares that take about equally long.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use fs_err as fs;
 
-/// A line for each test that takes longer than most: its seconds, its name.
+/// The file: a line for each test that takes longer than most, with its seconds and its name.
 const FILE: &str = ".ci/miri-times";
 
-/// Seconds that a test takes which is not in the file.
+/// The seconds assumed for a test that is not in the file.
 const USUAL: f64 = 1.0;
 
-/// Tests that take longer than this are in the file.
+/// Tests that take more seconds than this are in the file.
 const LONG: f64 = 2.0;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Times(HashMap<String, f64>);
 
 impl Times {
-    /// Those of the file, if there is one: without, all tests are taken to be alike.
+    /// Reads the times from the file, if it exists; without it, all tests are assumed to take the same time.
     pub(super) fn read(root: &Path) -> Self {
         Self::parse(&fs::read_to_string(root.join(FILE)).unwrap_or_default())
     }
@@ -33,7 +33,7 @@ impl Times {
         Self(lines.collect())
     }
 
-    /// Seconds that Miri takes for a test, without its start.
+    /// The seconds that Miri takes for a test, without its start.
     pub(super) fn of(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(USUAL)
     }
@@ -57,8 +57,8 @@ fn text(times: &[(Duration, String)]) -> String {
     long.iter().map(|(seconds, name)| format!("{seconds:.0} {name}\n")).collect()
 }
 
-/// Deals `items` out to `count` shares: the longest first, each to the share that has least so far. Always
-/// the same of the same items; within a share they are in the order given.
+/// Deals `items` out to `count` shares: the longest first, each to the share with the least time so far. The
+/// same items always get the same shares. Within a share, items keep their order.
 pub(super) fn deal<T>(items: Vec<T>, count: usize, seconds: impl Fn(&T) -> f64) -> Vec<Vec<T>> {
     let mut by_time: Vec<usize> = (0..items.len()).collect();
     by_time.sort_by(|&a, &b| seconds(&items[b]).total_cmp(&seconds(&items[a])));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A space with unused small segments.
+/// Makes a space with unused small segments.
 fn space(segments: &[(CUdeviceptr, usize)]) -> Space {
     let mut space = Space::default();
     for &(base, bytes) in segments {
@@ -28,7 +28,7 @@ fn the_smallest_that_fits_is_cut() {
 
 #[test]
 fn neighbours_become_one_and_segments_stay_apart() {
-    // The second segment is where the first would go on.
+    // The second segment begins where the first ends.
     let mut space = space(&[(10, 30), (40, 10)]);
     let parts = [10, 20, 30].map(|at| (take(&mut space, 10), at));
     // The smallest comes first: the second segment as a whole.
@@ -43,7 +43,7 @@ fn neighbours_become_one_and_segments_stay_apart() {
     assert_eq!((space.reserved, space.free), (0, 0));
 }
 
-/// Random taking and giving, checked against a map of all units.
+/// Takes and gives ranges at random, and checks them against a map of all units.
 #[test]
 fn nothing_is_given_twice_or_lost() {
     const UNITS: usize = 64;
@@ -67,7 +67,7 @@ fn nothing_is_given_twice_or_lost() {
                     }
                     held.push(got);
                 }
-                // Then there is no such hole.
+                // Nothing was found, so there is no hole of that size.
                 None => assert!(taken.windows(bytes).all(|hole| hole.contains(&true))),
             }
         } else if !held.is_empty() {

@@ -16,33 +16,33 @@ use crate::util::lock;
 /// Alignment of pageable chunks: that of pages.
 const PAGE: usize = 4096;
 
-/// Memory that copies of borrowed slices go through.
+/// A block of memory that copies of borrowed slices go through.
 #[derive(Clone, Copy)]
 pub(super) struct StagingChunk {
     memory: StagingMemory,
     /// The requested size.
-    // INVARIANT: no more than the memory has, which is this chunk's until it is given back.
+    // INVARIANT: at most the size of the memory, which is this chunk's until it is given back.
     pub(super) bytes: usize,
 }
 
 #[derive(Clone, Copy)]
 enum StagingMemory {
-    /// From the slabs.
+    /// A chunk from the slabs.
     Pinned(pinned_pool::PinnedChunk),
-    /// For when no pinned memory can be had: the driver then copies it through pinned memory of its
+    /// Used when no pinned memory is available: the driver then copies it through pinned memory of its
     /// own.
     // INVARIANT: allocated with the layout of the chunk's bytes.
     Pageable(HostAddress),
 }
 
 impl StagingChunk {
-    /// New pinned memory, in the device's primary context, which outlives all chunks.
+    /// Takes pinned memory in the device's primary context, which outlives all chunks.
     pub(super) fn pinned(device: Device, bytes: usize) -> Result<Self> {
         let memory = StagingMemory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
         Ok(Self { memory, bytes }.counted())
     }
 
-    /// New memory that is not pinned, if there is even that.
+    /// Allocates memory that is not pinned; [`None`] if that fails too.
     pub(super) fn pageable(bytes: usize) -> Option<Self> {
         let layout = layout(bytes).filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout is not of size zero.
@@ -69,17 +69,17 @@ impl StagingChunk {
         }
     }
 
-    /// Whether it is part of a slab, which takes it back without a driver call.
+    /// Whether the chunk is part of a slab, which takes it back without a driver call.
     pub(super) fn is_cached(&self) -> bool {
         matches!(self.memory, StagingMemory::Pinned(memory) if memory.is_cached())
     }
 
-    /// Whether it is pageable, to be used only if no other chunk can be had.
+    /// Whether the chunk is pageable, to be used only if no other chunk is available.
     pub(super) fn is_pageable(&self) -> bool {
         matches!(self.memory, StagingMemory::Pageable(_))
     }
 
-    /// Bytes that giving it back returns to the system.
+    /// Returns how many bytes giving the chunk back returns to the system.
     pub(super) fn released_bytes(&self) -> usize {
         match self.memory {
             StagingMemory::Pinned(memory) if memory.is_cached() => 0,
@@ -88,7 +88,8 @@ impl StagingChunk {
         }
     }
 
-    /// Gives the memory back once the fences are reached; see [`Slabs::give`](pinned_pool::Slabs::give).
+    /// Gives the memory back once the fences are reached; see
+    /// [`Slabs::give`](pinned_pool::Slabs::give).
     pub(super) fn give(self, fences: Fences) -> Result<(), FailedRelease> {
         let base = match self.memory {
             StagingMemory::Pinned(memory) => return pinned_pool::SHARED.give(memory, fences),
@@ -106,7 +107,7 @@ impl StagingChunk {
     /// Frees a chunk that no work uses, and that is pageable or part of a slab.
     pub(super) fn discard(self) {
         self.uncount();
-        // So this makes no driver call and does not fail.
+        // For such a chunk, `give` makes no driver call and does not fail.
         let _ = self.give(Fences::none());
     }
 

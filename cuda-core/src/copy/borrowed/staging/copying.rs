@@ -5,25 +5,25 @@ use std::sync::OnceLock;
 
 use super::lines::{self, LINE};
 
-/// Where in the memory hierarchy a copy leaves the bytes that it has written.
+/// The level of the memory hierarchy in which a copy leaves the written bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Path {
     /// In memory.
     PastCaches,
     /// In the caches of the core that copies.
     ThroughCaches,
-    /// In the cache that all cores share, if the processor [can](can_demote) send them there:
-    /// devices read it without going to memory, or fetching lines from a core's own cache.
+    /// In the cache that all cores share, if the processor [can](can_demote) send them there. Devices
+    /// then read them without going to memory, or fetching lines from a core's own cache.
     ToSharedCache,
 }
 
-/// Copies `len` bytes, which other threads and devices can read when this returns.
+/// Copies `len` bytes, which other threads and devices can read when the function returns.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
 pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) {
     let Some(lines) = lines::by(path) else {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises the same.
         unsafe { ptr::copy_nonoverlapping(from, to, len) };
         return;
     };
@@ -32,7 +32,7 @@ pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) 
     // SAFETY: the first `head` bytes of both sides, by the caller's promise.
     unsafe { ptr::copy_nonoverlapping(from, to, head) };
     if body > 0 {
-        // SAFETY: whole lines, one at least, within the `len` bytes of both sides.
+        // SAFETY: whole lines, at least one, within the `len` bytes of both sides.
         unsafe { lines(from.wrapping_add(head), to.wrapping_add(head), body) };
     }
     let done = head + body * LINE;
@@ -41,7 +41,7 @@ pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) 
     unsafe { ptr::copy_nonoverlapping(from, to, len - done) };
 }
 
-/// Whether the processor can send lines that it has written to the cache that all cores share.
+/// Whether the processor can send written lines to the cache that all cores share.
 pub(super) fn can_demote() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(lines::can_demote)
@@ -60,7 +60,8 @@ mod tests {
                     for path in [Path::PastCaches, Path::ThroughCaches, Path::ToSharedCache] {
                         let mut target = vec![0xEE; 700];
                         let (source, into) = (&source[from..], target[to..].as_mut_ptr());
-                        // SAFETY: both have `len` bytes from there on, and are different vectors.
+                        // SAFETY: both are different vectors and have `len` bytes from these offsets
+                        // on.
                         unsafe { copy(path, source.as_ptr(), into, len) };
                         let mut expected = vec![0xEE; 700];
                         expected[to..to + len].copy_from_slice(&source[..len]);

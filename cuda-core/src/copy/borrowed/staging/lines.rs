@@ -1,8 +1,8 @@
-//! Copying by cache lines, with instructions that Rust has no portable intrinsics for.
+//! Copying of cache lines, with instructions for which Rust has no portable intrinsics.
 
 use super::copying::Path;
 
-/// Bytes of a line.
+/// The size of a line in bytes.
 pub(super) const LINE: usize = 64;
 
 /// Copies `lines` cache lines, at least one, as [`std::ptr::copy_nonoverlapping`] would copy their
@@ -30,7 +30,7 @@ mod x86_64 {
 
     use super::{CopyLines, Path};
 
-    /// The function that copies lines on that path; [`None`] if the plain copy serves it.
+    /// Returns the function that copies lines on the path; [`None`] if the plain copy does.
     pub(in super::super) fn by(path: Path) -> Option<CopyLines> {
         match path {
             Path::PastCaches => Some(stream),
@@ -39,17 +39,17 @@ mod x86_64 {
         }
     }
 
-    /// Asks the processor for `CLDEMOTE`: bit 25 of ECX in leaf 7.
+    /// Whether the processor has `CLDEMOTE`: bit 25 of ECX in leaf 7.
     #[allow(unused_unsafe)] // Safe in newer versions of the standard library.
     pub(in super::super) fn can_demote() -> bool {
         // SAFETY: every x86-64 has CPUID, and its leaf 0, which returns the highest leaf.
         let leaves = unsafe { __cpuid(0) }.eax;
-        // SAFETY: the leaf is there.
+        // SAFETY: the leaf exists.
         leaves >= 7 && unsafe { __cpuid_count(7, 0) }.ecx & (1 << 25) != 0
     }
 
-    /// `$store` stores sixteen bytes; `$line` follows each line, `$all` follows the last. Assembly,
-    /// since an unoptimised build would make a call of each intrinsic.
+    /// Copies lines: `$store` stores sixteen bytes, `$line` follows each line, `$all` follows the last.
+    /// In assembly, since an unoptimised build would call a function for each intrinsic.
     macro_rules! copy_lines {
         ($from:ident, $to:ident, $lines:ident, $store:literal, $line:literal, $all:literal) => {
             asm!(
@@ -80,22 +80,22 @@ mod x86_64 {
         };
     }
 
-    /// Past the caches, since reading the lines that are to be overwritten would take a third of
+    /// Copies past the caches, since reading the lines before overwriting them would take a third of
     /// the memory's bandwidth.
     ///
     /// # Safety
-    /// As of [`CopyLines`].
+    /// As for [`CopyLines`].
     unsafe fn stream(from: *const u8, to: *mut u8, lines: usize) {
         // SAFETY: reads and writes what the caller promises, at the alignment that `movntdq` needs.
-        // SSE2 is part of the architecture. Streaming stores are not ordered with the later stores
-        // by which other threads learn of them; the fence orders them.
+        // SSE2 is part of the architecture. Streaming stores are not ordered with the later stores by
+        // which other threads learn of them; the fence orders them.
         unsafe { copy_lines!(from, to, lines, "movntdq", "", "sfence") };
     }
 
-    /// Through the caches, sending each line on at once to the cache that all cores share.
+    /// Copies through the caches, and sends each line at once to the cache that all cores share.
     ///
     /// # Safety
-    /// As of [`CopyLines`].
+    /// As for [`CopyLines`].
     unsafe fn demote(from: *const u8, to: *mut u8, lines: usize) {
         // SAFETY: reads and writes what the caller promises, at the alignment that `movdqa` needs.
         // SSE2 is part of the architecture, and `cldemote` is a hint about a line that has just

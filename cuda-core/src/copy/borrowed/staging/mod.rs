@@ -1,7 +1,7 @@
-//! This crate's pinned chunks, through which copies of borrowed slices go.
+//! Staging: this crate's pinned chunks, through which copies of borrowed slices go.
 //!
-//! A borrowed slice is never handed to the driver: its bytes are copied to or from a chunk, which
-//! stays in this crate's hands until the device is done with it, whatever becomes of the slice.
+//! A borrowed slice is never passed to the driver: its bytes are copied to or from a chunk. The crate
+//! owns the chunk until the device is done with it, whatever happens to the slice.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -35,21 +35,21 @@ pub(crate) const CHUNK: usize = 1 << 20;
 /// allocates another.
 const MOST: usize = 256 << 20;
 
-/// How many streams are queried for a chunk that is no longer used, other than the copy's own: `ASKED` where a
-/// new chunk may be allocated instead, `ASKED_AT_MOST` where not. Of the copy's own chunks, `ASKED_AT_MOST` are
+/// How many streams are queried for an unused chunk, other than the copy's own: `ASKED` if a new chunk
+/// may be allocated instead, `ASKED_AT_MOST` if not. Of the copy's own chunks, `ASKED_AT_MOST` are
 /// queried in both cases.
 const ASKED: usize = 2;
 const ASKED_AT_MOST: usize = 8;
 
-/// Alignment of what is staged in a chunk.
+/// Alignment of regions in a chunk.
 const ALIGNMENT: usize = 256;
 
-/// Chunks that are not leased.
+/// Chunks without a lease.
 struct StagingPool {
-    /// The one used last comes last, and is reused last: a core that has read what a device wrote
-    /// there has it in its caches for a while, and a device is slow to write to cached lines.
+    /// The chunk used last comes last, and is reused last: the caches of a core that has read a
+    /// device's writes to it hold it for a while, and a device is slow to write to cached lines.
     idle: VecDeque<StagingChunk>,
-    /// Chunks that devices may still use, up to these points; each stream's oldest first.
+    /// Chunks that devices may still use, until they reach these points; each stream's oldest first.
     pending: VecDeque<(StagingChunk, Fences)>,
     /// Bytes of all chunks by size class: the logarithm of the size, which is a power of two.
     allocated: [usize; usize::BITS as usize],
@@ -61,7 +61,7 @@ static POOL: Mutex<StagingPool> = Mutex::new(StagingPool {
     allocated: [0; usize::BITS as usize],
 });
 
-/// A chunk on loan; it goes back to the pool with its last region.
+/// A chunk in use; it returns to the pool when its last region is dropped.
 pub(crate) struct Lease {
     // INVARIANT: only this lease's regions access it.
     chunk: StagingChunk,
@@ -119,19 +119,18 @@ impl Drop for Lease {
 }
 
 impl Region {
-    /// Where the region begins, to pass to the driver.
+    /// Returns the address of the region, for the driver.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         // SAFETY: `start` is within the chunk, by the invariant.
         unsafe { self.lease.chunk.base().add(self.start) }
     }
 
-    /// Copies `bytes`, as many as the region has, into it. Fails once the process exits.
+    /// Copies `bytes`, as many as the region has, into the region. Fails once the process exits.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
-        // SAFETY: `len` bytes are valid on both sides; no other code accesses the region, and no
-        // device does before a copy is enqueued; a borrowed slice does not overlap a chunk of this
-        // crate's.
+        // SAFETY: `len` bytes are valid on both sides. No other code accesses the region, and no device
+        // does before a copy is enqueued. A borrowed slice does not overlap a chunk of this crate.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) };
         Ok(())
     }
@@ -141,9 +140,9 @@ impl Region {
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<()> {
         let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
-        // SAFETY: `len` bytes are valid on both sides; no device writes the region any more, since
-        // the caller has waited for the copy that fills it; a borrowed slice does not overlap a
-        // chunk of this crate's.
+        // SAFETY: `len` bytes are valid on both sides. No device writes the region any more, since the
+        // caller has waited for the copy that fills it. A borrowed slice does not overlap a chunk of
+        // this crate.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), bytes.as_mut_ptr(), len) };
         Ok(())
     }
@@ -154,9 +153,9 @@ impl Region {
     }
 }
 
-/// A region of `len` bytes, at most [`CHUNK`], for a copy on the stream.
+/// Reserves a region of `len` bytes, at most [`CHUNK`], for a copy on the stream.
 ///
-/// Small ones share the stream's current chunk, so that most of them cost no driver call.
+/// Small regions share the stream's current chunk, so that most of them cost no driver call.
 pub(crate) fn reserve(stream: &Bound<'_>, len: usize) -> Result<Region> {
     let core = stream.core();
     if len > CHUNK / 2 {
@@ -174,8 +173,8 @@ pub(crate) fn reserve(stream: &Bound<'_>, len: usize) -> Result<Region> {
     }
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
-        // Lets the pool see when the old chunk is done with; if it fails, a later copy waits for it
-        // instead.
+        // Lets the pool see when the old chunk is no longer used. If the checkpoint fails, a later copy
+        // waits for the chunk instead.
         let _ = stream.timeline().checkpoint(false, stream.entered());
     }
     Ok(region)
@@ -185,11 +184,11 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
     lease.claim(len).ok_or(Error::SizeOverflow { len, element_size: 1 })
 }
 
-/// A chunk of [`CHUNK`] bytes that is known to be idle or found so by a query, a new one, or one of
-/// the stream's own after a wait. Allocates in the primary context, which outlives all chunks.
+/// Takes a chunk of [`CHUNK`] bytes: one that is idle, known so or by a query, a new one, or, after a
+/// wait, one of the stream's own. Allocates in the primary context, which outlives all chunks.
 ///
-/// Does not wait for other streams, nor for work that is held up: that may continue only after what
-/// the calling thread does next. (Without memory for a new chunk, [it must](take_at_last).)
+/// Does not wait for other streams, nor for work that is held up, which may continue only after what
+/// the calling thread does next. (If no memory is left for a new chunk, [it must](take_at_last).)
 fn take(core: &StreamCore) -> Result<StagingChunk> {
     let id = core.timeline().id();
     let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
@@ -209,19 +208,19 @@ fn has_room(bytes: usize) -> bool {
     *lock(&POOL).allocated(bytes) + bytes <= MOST
 }
 
-/// An idle chunk, or a pending one that is known to be done. No driver call.
+/// Takes an idle chunk, or a pending one that is known to be done. No driver call.
 ///
-/// Streams that are held up may have brought the pool beyond [`MOST`]; then a second such chunk is
-/// given back to its slab.
+/// Held-up streams may have grown the pool beyond [`MOST`]; if so, a second such chunk is given back to
+/// its slab.
 fn take_known(bytes: usize) -> Option<StagingChunk> {
     let mut chunk = find_known(bytes, &|_| true)?;
     while chunk.is_pageable() {
-        // By now there may be a pinned one.
+        // A pinned chunk may be available by now.
         chunk.discard();
         chunk = find_known(bytes, &|_| true)?;
     }
     if *lock(&POOL).allocated(bytes) > MOST {
-        // Not a chunk of the driver's: freeing that waits for devices, which may wait for the
+        // Not a chunk that the driver allocated: freeing it waits for devices, which may wait for the
         // calling thread.
         if let Some(other) = find_known(bytes, &StagingChunk::is_cached) {
             other.discard();
@@ -239,25 +238,25 @@ fn find_known(bytes: usize, wanted: &dyn Fn(&StagingChunk) -> bool) -> Option<St
     let done = |(chunk, last): &(StagingChunk, Fences)| fits(chunk) && last.are_known_reached();
     let at = pool.pending.iter().position(done)?;
     let (chunk, last) = pool.pending.remove(at)?;
-    // Dropping the last reference to a timeline destroys its events: not under the lock.
+    // Dropping the last reference to a timeline destroys its events, so it happens outside the lock.
     drop(pool);
     drop(last);
     Some(chunk)
 }
 
-/// A chunk that is known to be done, or a pending one that a query shows to be, `own` ones first.
+/// Takes a chunk that is known to be done, or a pending one that a query finds done, `own` ones first.
 /// One driver call for each stream queried.
 fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<StagingChunk> {
     let others = if has_room(bytes) { ASKED } else { ASKED_AT_MOST };
-    // Streams that have not finished with their oldest chunk. A chunk that is held up hides no
-    // other.
+    // Streams that have not finished with their oldest chunk. A held-up chunk thus does not hide those
+    // of other streams.
     let mut busy = Vec::new();
     take_known(bytes)
         .or_else(|| take_asked(bytes, own, ASKED_AT_MOST, &mut busy))
         .or_else(|| take_asked(bytes, &|last| !own(last), others, &mut busy))
 }
 
-/// A pending chunk whose points are `wanted`, if queries show it to be done. Queries at most `most`
+/// Takes a pending chunk whose points are `wanted`, if queries find it done. Queries at most `most`
 /// streams, and none in `busy`.
 fn take_asked(
     bytes: usize,
@@ -275,7 +274,7 @@ fn take_asked(
             return Some(chunk);
         };
         if is_lost(&last) {
-            // The lost stream is another's: this copy need not fail for it.
+            // The lost stream is another copy's: this copy need not fail because of it.
             set_aside(chunk, last, Error::LostStream);
             continue;
         }
@@ -285,8 +284,8 @@ fn take_asked(
     None
 }
 
-/// The oldest pending chunk whose points are `wanted`, after waiting for its devices. A chunk whose
-/// wait fails is set aside.
+/// Takes the oldest pending chunk whose points are `wanted`, after waiting for its devices. A chunk
+/// whose wait fails is set aside.
 fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<StagingChunk> {
     loop {
         let (chunk, last) = take_pending(bytes, wanted)?;
@@ -303,7 +302,7 @@ fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(Stagi
     pool.pending.remove(at)
 }
 
-/// Whether completion of one of the points can never be proven.
+/// Whether one of the points can never be proven complete.
 fn is_lost(points: &Fences) -> bool {
     let mut marks = points.marks().iter();
     marks.any(|mark| mark.timeline.is_lost(mark.seq))
@@ -316,7 +315,7 @@ impl StagingPool {
     }
 }
 
-/// The chunk, after waiting for the devices that use it.
+/// Waits for the devices that use the chunk, and returns it.
 fn wait_for(chunk: StagingChunk, last: Fences) -> Result<StagingChunk> {
     if let Err(error) = last.wait_host() {
         set_aside(chunk, last, error.clone());
@@ -325,7 +324,7 @@ fn wait_for(chunk: StagingChunk, last: Fences) -> Result<StagingChunk> {
     Ok(chunk)
 }
 
-/// A new chunk; or, without memory for one, [any other that can be had](take_at_last).
+/// Allocates a chunk. If memory runs out, takes [any other available chunk](take_at_last).
 fn allocate_or_wait(device: Device, bytes: usize) -> Result<StagingChunk> {
     match StagingChunk::pinned(device, bytes) {
         Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
@@ -333,8 +332,8 @@ fn allocate_or_wait(device: Device, bytes: usize) -> Result<StagingChunk> {
     }
 }
 
-/// The fallback after allocating a chunk was `refused`: waits for a pending one, at last even for
-/// one that is held up; if there is none, allocates memory that is not pinned.
+/// Takes a chunk after its allocation was `refused`: waits for a pending one, at last even for one that
+/// is held up. If there is none, allocates memory that is not pinned.
 fn take_at_last(bytes: usize, refused: Error) -> Result<StagingChunk> {
     take_when_done(bytes, &|last| !last.are_held_up())
         .or_else(|| take_when_done(bytes, &|_| true))
@@ -342,20 +341,19 @@ fn take_at_last(bytes: usize, refused: Error) -> Result<StagingChunk> {
         .ok_or(refused)
 }
 
-/// Gives up a chunk of which it cannot be proven that no device uses it.
+/// Gives up a chunk that devices cannot be proven to have finished with.
 fn set_aside(chunk: StagingChunk, last: Fences, error: Error) {
     chunk.uncount();
     if chunk.is_cached() {
-        // `Slabs::give` makes no driver call for it, so does not fail; the slab gives it up when it
-        // queries it.
+        // `Slabs::give` makes no driver call for it, and so does not fail; the slab gives the chunk up
+        // when it queries it.
         let _ = chunk.give(last);
         return;
     }
     chunk.report_lost(error);
 }
 
-/// Drops points that are known to have been reached, and so the streams they refer to. No driver
-/// call.
+/// Drops points that are known to have been reached, and so the streams they refer to. No driver call.
 fn prune() {
     let mut pool = lock(&POOL);
     let all = std::mem::take(&mut pool.pending).into_iter();
@@ -363,21 +361,22 @@ fn prune() {
     pool.pending = pending.into();
     let (chunks, spent): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     pool.idle.extend(chunks);
-    // Dropping the last reference to a timeline destroys its events: not under the lock.
+    // Dropping the last reference to a timeline destroys its events, so it happens outside the lock.
     drop(pool);
     drop(spent);
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
-/// [signals](crate::Signal), except what is in use, and returns the bytes freed: chunks, by
-/// [`PinnedPool::trim`](crate::PinnedPool::trim) or `cuMemFreeHost`, then signals, by `cuMemFreeHost`. That
-/// call stops all devices until they have no work left, so it waits for work that waits for a signal. The threads that help with those copies
-/// end, and the streams that are kept for [captures](crate::Graph::capture) are destroyed.
+/// [signals](crate::Signal), except memory in use, and returns the bytes freed: chunks, by
+/// [`PinnedPool::trim`](crate::PinnedPool::trim) or `cuMemFreeHost`, then signals, by `cuMemFreeHost`.
+/// `cuMemFreeHost` stops all devices until they have no work left, so it also waits for work that waits
+/// for a signal. The threads that help with those copies end, and the streams that are kept for
+/// [captures](crate::Graph::capture) are destroyed.
 ///
 /// # Errors
-/// The driver's. The memory may be gone despite the error: that chunk is not used again, and is
-/// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The bytes
-/// freed before the error are not counted.
+/// The driver's. The memory may have been freed despite the error: the chunk is not used again, and is
+/// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). Everything else is kept. The
+/// bytes freed before the error are not counted.
 ///
 /// ```no_run
 /// cuda_core::staging::trim()?;

@@ -13,11 +13,11 @@ use crate::util::{lock, parse_bytes, setting};
 const THREADS: &str = "CUDA_CORE_COPY_THREADS";
 const CHUNK: &str = "CUDA_CORE_COPY_CHUNK";
 
-/// Threads beyond which memory, not threads, limits copies. More of them write in bursts that slow
-/// down the device's reads beside them.
+/// The number of threads beyond which memory, not threads, limits copies. More threads write in bursts,
+/// which slow down the device's concurrent reads.
 const USEFUL: usize = 8;
 
-/// The same if what they write [goes to the cache that all cores share](copying::can_demote).
+/// As [`USEFUL`], if the threads' writes [go to the cache that all cores share](copying::can_demote).
 const USEFUL_DEMOTERS: usize = 14;
 
 /// The default size of a chunk.
@@ -26,13 +26,13 @@ const USUAL_CHUNK: usize = 8 << 20;
 const SMALLEST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 64 << 20;
 
-/// How [`Stream::upload`](crate::Stream::upload),
-/// [`Stream::download`](crate::Stream::download), [`Stream::scope`](crate::Stream::scope) and
-/// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
-/// chunks of pinned memory.
+/// How [`Stream::upload`](crate::Stream::upload), [`Stream::download`](crate::Stream::download),
+/// [`Stream::scope`](crate::Stream::scope) and the same methods of a
+/// [`DeviceGroup`](crate::DeviceGroup) copy large slices: the number of threads, and the size of the
+/// pinned chunks.
 ///
-/// They hold for the whole process. Unless [set](set_staging_options), they come from
-/// `CUDA_CORE_COPY_THREADS` (a number) and `CUDA_CORE_COPY_CHUNK` (bytes, or `512KiB`, `4MiB`); by
+/// The options hold for the whole process. Unless [set](set_staging_options), they come from
+/// `CUDA_CORE_COPY_THREADS` (a number) and `CUDA_CORE_COPY_CHUNK` (bytes, or `512KiB`, `4MiB`). By
 /// default there is one thread fewer than there are cores, at most 7 (13, if the processor has
 /// `CLDEMOTE`), and a chunk is 8 MiB.
 ///
@@ -50,17 +50,18 @@ const LARGEST_CHUNK: usize = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StagingOptions {
-    /// Threads that help the calling thread: with zero it copies alone; at most 64. The first copy
-    /// that needs them starts them; they sleep while there is nothing to copy.
-    /// Where no number was set, [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) to several devices uses
-    /// twice as many, if there are cores for them.
+    /// The number of threads that help the calling thread, at most 64; with zero it copies alone. The
+    /// first copy that needs them starts them; they sleep while there is nothing to copy. If no number
+    /// was set, [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) to several devices uses twice as
+    /// many, if there are enough cores.
     pub threads: usize,
-    /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
+    /// The size of a chunk in bytes, a power of two from 4 KiB to 64 MiB. A copy uses up to eight
+    /// chunks.
     pub chunk: usize,
 }
 
 impl StagingOptions {
-    /// Options of this many threads, and chunks of this many bytes.
+    /// Creates options with this number of threads, and this chunk size in bytes.
     pub const fn new(threads: usize, chunk: usize) -> Self {
         Self { threads, chunk }
     }
@@ -77,12 +78,13 @@ impl StagingOptions {
     }
 }
 
-/// The options in force.
+/// The options in force, and what follows from them.
 #[derive(Clone, Copy)]
 pub(crate) struct Staging {
     pub(crate) options: StagingOptions,
-    /// Threads that help to fill the chunks of a scatter, each of which is read by one of several devices.
-    /// Some thirty threads fill chunks as fast as two devices read them; more threads fill them no faster.
+    /// The number of threads that help to fill the chunks of a scatter, where each of several devices
+    /// reads its own chunks. Some thirty threads fill chunks as fast as two devices read them; more
+    /// threads are no faster.
     pub(crate) threads_for_parts: usize,
 }
 
@@ -96,17 +98,17 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
     bytes > limit || bytes > CHUNK_NOW.load(Ordering::Relaxed)
 }
 
-/// The options of copies of large borrowed slices. No driver call.
+/// Returns the options of copies of large borrowed slices. No driver call.
 ///
 /// # Errors
-/// [`Error::Invalid`] if an environment variable has an invalid value; those copies fail with it
-/// too, until [`staging::set_options`](crate::staging::set_options) is called. [`Error::Forked`] in
-/// a child of `fork`, [`Error::Exiting`] once the process exits.
+/// [`Error::Invalid`] if an environment variable has an invalid value; those copies fail with it too,
+/// until [`staging::set_options`](crate::staging::set_options) is called. [`Error::Forked`] in a child
+/// of `fork`, [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
     staging().map(|staging| staging.options)
 }
 
-/// [`staging_options`], and what follows from how they were set.
+/// Returns [`staging_options`], and what follows from how they were set.
 pub(crate) fn staging() -> Result<Staging> {
     driver::ensure_not_gone()?;
     let mut known = lock(&STAGING);
@@ -118,10 +120,10 @@ pub(crate) fn staging() -> Result<Staging> {
     Ok(*known.insert(parsed))
 }
 
-/// Sets how copies of large borrowed slices are made from now on. No driver call.
+/// Sets the options of copies of large borrowed slices from now on. No driver call.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an invalid number of threads or chunk size; nothing changes then.
+/// [`Error::Invalid`] for an invalid number of threads or chunk size; nothing is then changed.
 /// [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     driver::ensure_not_gone()?;
@@ -151,7 +153,7 @@ impl Staging {
     }
 }
 
-/// Threads that help with a copy, and with a copy in parts.
+/// Returns the number of threads that help with a copy, and with a copy in parts.
 fn default_threads(cores: usize, useful: usize) -> [usize; 2] {
     let threads = cores.min(useful) - 1;
     [threads, (2 * threads).min(cores - 1)]

@@ -1,45 +1,45 @@
-//! How a large slice is cut up.
+//! The division of a large slice into pieces and quanta.
 //!
-//! It is copied in *pieces*, one driver copy each: small ones at both ends, so that the device
+//! The slice is copied in *pieces*, one driver copy each: small pieces at both ends, so that the device
 //! starts at once and has little left to do at the end, and whole chunks between. Threads copy
-//! *quanta*, the unit that one thread takes at a time.
+//! *quanta*; a thread takes one quantum at a time.
 
 use std::mem;
 
 use super::ALIGNMENT;
 use super::ring::DEPTH;
 
-/// Quanta of a chunk.
+/// The number of quanta in a chunk.
 const QUANTA: usize = 32;
 
-/// Handing out a quantum of this size takes a small part of the time that copying it takes.
+/// For quanta of this size, handing one out takes a small part of the time of its copy.
 const LARGEST_QUANTUM: usize = 128 << 10;
 
 const SMALLEST_QUANTUM: usize = 256;
 
-/// Bytes that one driver copy moves, or one for each device that gets the same bytes.
+/// The bytes that one driver copy moves, or one driver copy for each device that gets the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
-    /// The part of the slice that it belongs to.
+    /// The part of the slice that the piece belongs to.
     pub(crate) part: usize,
-    /// Its offset in that part.
+    /// The piece's offset in that part.
     pub(crate) start: usize,
-    /// Its offset in the slice.
+    /// The piece's offset in the slice.
     pub(crate) at: usize,
     pub(crate) len: usize,
-    /// Whether it is the last piece of its part within its chunk.
+    /// Whether the piece is the last of its part within its chunk.
     pub(crate) is_last: bool,
 }
 
 impl Piece {
-    /// The bytes of the slice that it covers.
+    /// Returns the bytes of the slice that the piece covers.
     pub(crate) fn of<'a>(&self, slice: &'a [u8]) -> &'a [u8] {
         let range = self.at..self.at + self.len;
         slice.get(range).unwrap_or_default()
     }
 }
 
-/// The bytes of the slice that each of its [`pieces`] covers.
+/// Divides the slice into the bytes that each of its [`pieces`] covers.
 pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
     let mut lens = Vec::new();
     for piece in pieces {
@@ -54,7 +54,7 @@ pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]
     pieces.iter().map(piece).collect()
 }
 
-/// Splits off the first `len` bytes, or as many as there are.
+/// Splits off the first `len` bytes, or all if there are fewer.
 fn take_first<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     let len = len.min(rest.len());
     let (first, behind) = mem::take(rest).split_at_mut(len);
@@ -62,16 +62,16 @@ fn take_first<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     first
 }
 
-/// Size of a quantum, for a chunk size that is a power of two.
+/// Returns the size of a quantum for a chunk size that is a power of two.
 pub(super) fn quantum(chunk: usize) -> usize {
     (chunk / QUANTA).clamp(SMALLEST_QUANTUM, LARGEST_QUANTUM)
 }
 
-/// Pieces to aim for in each part of an upload: the device cannot start one before its last byte is
-/// staged.
+/// The number of pieces to aim for in each part of an upload: the device cannot start a piece before
+/// its last byte is staged.
 const SENT: usize = 16;
 
-/// Pieces that each of several parts has in the chunks in use at once.
+/// The number of pieces that each of several parts has in the chunks in use at once.
 const IN_FLIGHT: usize = 4;
 
 /// The smallest and largest size of pieces: powers of two.
@@ -82,20 +82,21 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Each part is one piece, if it fits a chunk.
+    /// Returns sizes that make each part one piece, if it fits a chunk.
     pub(crate) fn whole(chunk: usize) -> Self {
         Self { smallest: chunk, largest: chunk }
     }
 
-    /// For a download of a slice in `parts` parts.
+    /// Returns sizes for a download of a slice in `parts` parts.
     pub(crate) fn down(parts: usize, chunk: usize) -> Self {
         let smallest = quantum(chunk);
         let largest = (DEPTH * chunk / IN_FLIGHT / parts.max(1)).clamp(smallest, chunk);
         Self { smallest, largest: 1 << largest.ilog2() }
     }
 
-    /// For an upload of `total` bytes in `parts` parts. The device needs some microseconds for each
-    /// piece beside the copy itself, so no more pieces than useful.
+    /// Returns sizes for an upload of `total` bytes in `parts` parts. The device needs some
+    /// microseconds for each piece in addition to the copy itself, so there are no more pieces than
+    /// useful.
     pub(crate) fn up(total: usize, parts: usize, chunk: usize) -> Self {
         let Self { smallest, largest } = Self::down(parts, chunk);
         let least = (largest / 4).max(smallest);
@@ -104,9 +105,9 @@ impl Sizes {
     }
 }
 
-/// The pieces of consecutive parts of a slice, given by their lengths. Pieces of different parts
-/// alternate, so that all devices are busy at the same time. Each piece but a part's last has a
-/// power of two as its size.
+/// Returns the pieces of consecutive parts of a slice, given by their lengths. Pieces of different
+/// parts alternate, so that all devices are busy at the same time. The size of each piece except a
+/// part's last is a power of two.
 pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut base = 0;
@@ -140,7 +141,7 @@ pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> 
     pieces
 }
 
-/// How many of the pieces fit into one chunk; at least one.
+/// Returns how many of the pieces fit into one chunk; at least one.
 fn fitting(pieces: &[Piece], chunk: usize) -> usize {
     let mut claimed = 0;
     let fits = |piece: &&Piece| {
@@ -150,12 +151,12 @@ fn fitting(pieces: &[Piece], chunk: usize) -> usize {
     pieces.iter().take_while(fits).count().max(1)
 }
 
-/// The offsets and lengths of the pieces of one part.
+/// Returns the offsets and lengths of the pieces of one part.
 fn spans(total: usize, sizes: Sizes) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = total - start;
-        // As much as was sent before, but at most half of what is left.
+        // As much as all earlier pieces together, but at most half of the rest.
         let len = start.min(rest / 2).clamp(sizes.smallest, sizes.largest);
         let len = (1 << len.ilog2()).min(rest);
         start += len;
@@ -191,7 +192,7 @@ mod tests {
                 assert!(
                     pieces.last().is_some_and(|piece| piece.is_last && piece.len <= 2 * quantum)
                 );
-                // Not many more copies than chunks.
+                // The number of copies is close to the number of chunks.
                 assert!(pieces.len() <= total / sizes.largest + 16);
             }
         }
@@ -226,7 +227,7 @@ mod tests {
         }
         let turns: Vec<usize> = pieces.iter().take(5).map(|piece| piece.part).collect();
         assert_eq!(turns, [0, 2, 3, 0, 3]);
-        // By chunks, in the order in which pieces are claimed.
+        // Chunk by chunk, in the order in which pieces are claimed.
         let (mut claimed, mut open) = (0, [false; 4]);
         for piece in &pieces {
             let room = piece.len.next_multiple_of(ALIGNMENT);

@@ -11,42 +11,42 @@ use crate::error::Result;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::Fences;
 
-/// Chunks of one copy that are in use at once. It equals the number of events that a stream keeps
-/// for points that may be pending: with more chunks, waiting for the oldest would wait for a
+/// The number of chunks that one copy uses at once. It equals the number of events that a stream keeps
+/// for points that may be pending: with more chunks, waiting for the oldest chunk would wait for a
 /// younger one.
 pub(crate) const DEPTH: usize = 8;
 
-/// See the module.
+/// The chunks that one large copy reuses.
 pub(crate) struct Ring {
-    /// New chunks are allocated near this device.
+    /// The device near which new chunks are allocated.
     device: Device,
-    /// The streams that the copy is on.
+    /// The ids of the copy's streams.
     timelines: Vec<u64>,
-    /// Bytes of a chunk.
+    /// The size of a chunk in bytes.
     chunk: usize,
     /// The chunk whose regions are being handed out.
     current: Option<Arc<Lease>>,
-    /// Chunks that this copy has taken; set to [`DEPTH`] when no more can be allocated.
+    /// The number of chunks that this copy has taken; set to [`DEPTH`] when no more can be allocated.
     taken: usize,
 }
 
 impl Ring {
-    /// A ring for a copy on these streams; [`None`] if there are none.
+    /// Creates a ring for a copy on these streams; [`None`] if there are none.
     pub(crate) fn new(cores: &[&StreamCore], chunk: usize) -> Option<Self> {
         let device = cores.first()?.device();
         let timelines = cores.iter().map(|core| core.timeline().id()).collect();
         Some(Self { device, timelines, chunk, current: None, taken: 0 })
     }
 
-    /// A region of `len` bytes, at most a chunk. Waits for the copy's own streams if the copy
-    /// already has all the chunks it may have.
+    /// Returns a region of `len` bytes, at most a chunk. Waits for the copy's own streams if the copy
+    /// already has as many chunks as it may have.
     ///
-    /// [`None`] only if the copy has other regions: it must finish one of them first.
+    /// Returns [`None`] only if the copy has other regions: it must finish one of them first.
     pub(crate) fn region(&mut self, len: usize, has_others: bool) -> Result<Option<Region>> {
         if let Some(region) = self.current.as_ref().and_then(|lease| lease.claim(len)) {
             return Ok(Some(region));
         }
-        // Goes back to the pool with its last region.
+        // The chunk returns to the pool when its last region is dropped.
         self.current = None;
         let Some(chunk) = self.take(has_others)? else { return Ok(None) };
         let lease = Lease::of(chunk);
@@ -65,7 +65,7 @@ impl Ring {
             }
         }
         let chunk = self.bring(has_others)?;
-        // If none was found, the caller asks again.
+        // If no chunk was found, the caller tries again.
         self.taken += usize::from(chunk.is_some());
         Ok(chunk)
     }
@@ -79,15 +79,15 @@ impl Ring {
         if has_room(self.chunk) {
             match StagingChunk::pinned(self.device, self.chunk) {
                 Err(error) if error.is_out_of_memory() => {
-                    // The copy makes do with those it has.
+                    // The copy continues with the chunks that it has.
                     self.taken = DEPTH;
                     refused = Some(error);
                 }
                 allocated => return allocated.map(Some),
             }
         }
-        // Work that is held up may wait for what the calling thread does next; but without memory,
-        // waiting is all that is left.
+        // Work that is held up may wait for what the calling thread does next; but if no memory is
+        // left, waiting is the only option.
         let comes = |last: &Fences| refused.is_some() || !last.are_held_up();
         let wanted = |last: &Fences| self.is_own(last) && comes(last);
         if let Some((chunk, last)) = take_pending(self.chunk, &wanted) {
@@ -103,7 +103,7 @@ impl Ring {
         chunk.map(Some)
     }
 
-    /// Whether only the copy's own streams have to reach these points.
+    /// Whether all these points are on the copy's own streams.
     fn is_own(&self, last: &Fences) -> bool {
         let mut marks = last.marks().iter();
         marks.all(|mark| self.timelines.contains(&mark.timeline.id()))

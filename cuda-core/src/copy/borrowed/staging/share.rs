@@ -9,60 +9,60 @@ use super::plan;
 use crate::error::{Error, Result};
 use crate::process::{Help, Pass, Work, driver};
 
-/// From this many threads on, sending each line on to the cache that all cores share still fills
-/// chunks as fast as devices read them, although it takes a core longer. The bytes need not go to
-/// memory and back, whose bandwidth is scarce when other programs use it too. docs/measured.md has
+/// The number of threads from which on sending each line to the cache that all cores share still fills
+/// chunks as fast as devices read them, although it takes each core longer. The bytes then need not go
+/// to memory and back, whose bandwidth is scarce when other programs use it too. docs/measured.md has
 /// the figures.
 const DEMOTERS: usize = 12;
 
-/// Size of an upload from which on fewer threads, or processors without `CLDEMOTE`, fill its chunks
-/// through the caches instead of past them. In a long upload the threads get so far ahead of the
-/// device that a chunk has left the caches of the core that filled it, from which a device is slow
-/// to read, before the device reads it.
+/// The size of an upload from which on fewer threads, or processors without `CLDEMOTE`, fill its chunks
+/// through the caches instead of past them. A device is slow to read a chunk from the caches of the
+/// core that filled it. In a long upload the threads get so far ahead of the device that the chunk has
+/// left those caches before the device reads it.
 const LONG: usize = 256 << 20;
 
-/// Size of a quantum from which on the chunks in use together exceed the cores' own caches.
+/// The size of a quantum from which on the chunks in use at once exceed the cores' own caches.
 const WIDE: usize = 128 << 10;
 
-/// See the module.
+/// A large copy, shared by several threads.
 pub(crate) struct Share<'a> {
     /// Whether the bytes come from the device.
     pub(crate) is_download: bool,
     path: Path,
-    /// Bytes of a quantum.
+    /// The size of a quantum in bytes.
     quantum: usize,
     pieces: Vec<SharePiece>,
-    /// Quanta that threads have taken.
+    /// The number of quanta that threads have taken.
     taken: AtomicUsize,
-    /// Quanta that may be taken: those of the first pieces.
-    // INVARIANT: the pieces that they belong to have a region, whose bytes are theirs.
+    /// The number of quanta that may be taken: those of the first pieces.
+    // INVARIANT: each piece that these quanta belong to has a region, whose bytes only that piece uses.
     open: AtomicUsize,
     /// The total number of quanta.
     pub(crate) quanta: usize,
-    /// Borrow of the slices.
+    /// Stands for the borrow of the slices.
     _borrow: PhantomData<&'a mut [u8]>,
 }
 
 /// The bytes that one driver copy moves.
 struct SharePiece {
-    // INVARIANT: `len` bytes that are borrowed for as long as the share lives: exclusively, or, if
-    // bytes go in, shared and only read. No other piece has them.
+    // INVARIANT: `len` bytes that are borrowed while the share lives: exclusively for a download; for
+    // an upload shared, and only read. No other piece has them.
     slice: *mut u8,
     len: usize,
-    /// Its first quantum.
+    /// The index of the piece's first quantum.
     first: usize,
-    /// Where its region begins.
+    /// The address of the piece's region.
     staged: AtomicPtr<u8>,
-    /// Quanta that are not copied yet.
+    /// The number of quanta that are not copied yet.
     left: AtomicUsize,
 }
 
-// SAFETY: the pointers stand for borrows of bytes, which may be accessed from any thread, and each
-// quantum is copied only by the one thread that has taken it.
+// SAFETY: the pointers stand for borrows of bytes, which any thread may access, and only the thread
+// that has taken a quantum copies it.
 unsafe impl Sync for Share<'_> {}
 
 impl<'a> Share<'a> {
-    /// A copy of pieces into chunks of size `chunk`, by up to `threads` threads.
+    /// Creates a copy of pieces into chunks of size `chunk`, by up to `threads` threads.
     pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
         let slices = pieces.map(|slice| (slice.as_ptr().cast_mut(), slice.len()));
         let mut share = Self::new(slices, chunk);
@@ -70,13 +70,13 @@ impl<'a> Share<'a> {
         share
     }
 
-    /// A copy of pieces out of chunks of size `chunk`.
+    /// Creates a copy of pieces out of chunks of size `chunk`.
     pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
         let slices = pieces.map(|slice| (slice.as_mut_ptr(), slice.len()));
         Self { is_download: true, ..Self::new(slices, chunk) }
     }
 
-    /// A copy of pieces into chunks.
+    /// Creates a copy of pieces into chunks.
     fn new(slices: impl Iterator<Item = (*mut u8, usize)>, chunk: usize) -> Self {
         let (quantum, mut quanta) = (plan::quantum(chunk), 0);
         let piece = |(slice, len): (_, usize)| {
@@ -97,7 +97,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// The best path for this many threads.
+    /// Returns the best path for this many threads.
     fn path_in(&self, threads: usize, can_demote: bool) -> Path {
         if self.quantum < WIDE {
             Path::PastCaches
@@ -110,13 +110,13 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Lets threads copy `piece`, the next one, from or to its region.
+    /// Lets threads copy `piece`, the next one, to or from its region.
     ///
     /// # Safety
-    /// The pieces before it are open, and this one is not. `region` has as many bytes as the piece;
-    /// they are initialised if they come out of it. The caller keeps the region, and neither the
-    /// caller nor the device accesses it, until the piece [is done](Self::is_done) or no thread can
-    /// be copying it any more.
+    /// The pieces before it are open, and this one is not. `region` has as many bytes as the piece; for
+    /// a download they are initialised. The caller keeps the region, and neither the caller nor the
+    /// device accesses it, until the piece [is done](Self::is_done) or no thread can be copying it any
+    /// more.
     pub(crate) unsafe fn open(&self, piece: usize, region: &Region) {
         let Some(opened) = self.pieces.get(piece) else { return };
         opened.staged.store(region.as_ptr(), Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl<'a> Share<'a> {
         self.open.store(end, Ordering::Release);
     }
 
-    /// Quanta that could be taken at this moment.
+    /// Returns the number of quanta that could be taken at this moment.
     pub(crate) fn waiting(&self) -> usize {
         let open = self.open.load(Ordering::Relaxed);
         open.saturating_sub(self.taken.load(Ordering::Relaxed))
@@ -136,8 +136,8 @@ impl<'a> Share<'a> {
         piece.is_none_or(|piece| piece.left.load(Ordering::Acquire) == 0)
     }
 
-    /// Copies a quantum if one is open; otherwise waits until other threads have copied `piece`, or
-    /// more is opened.
+    /// Copies a quantum if one is open. Otherwise waits until other threads have copied `piece`, or
+    /// another quantum is opened.
     pub(crate) fn help_or_await(&self, piece: usize, help: &Help<'_>) -> Result<()> {
         let mut spins = 0_u32;
         loop {
@@ -172,9 +172,9 @@ impl<'a> Share<'a> {
         let slice = piece.slice.wrapping_add(start);
         let staged = piece.staged.load(Ordering::Relaxed).wrapping_add(start);
         let (from, to) = if self.is_download { (staged, slice) } else { (slice, staged) };
-        // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
-        // invariant, and of its region, by the contract of `open`; only the thread that has taken a
-        // quantum copies it. A borrowed slice does not overlap a chunk of this crate's.
+        // SAFETY: a quantum of an open piece: `len` bytes of the slice, by the piece's invariant, and
+        // of its region, by the contract of `open`. Only the thread that has taken a quantum copies it.
+        // A borrowed slice does not overlap a chunk of this crate.
         unsafe { copying::copy(self.path, from.cast_const(), to, len) };
         piece.left.fetch_sub(1, Ordering::AcqRel);
     }
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(path(0, CHUNK, threads, can_demote), Path::ThroughCaches);
             assert_eq!(path(CHUNK, CHUNK, threads, can_demote), Path::PastCaches);
         }
-        // So small that all chunks in use stay in the cores' own caches.
+        // Quanta so small that all chunks in use stay in the cores' own caches.
         assert_eq!(path(0, CHUNK / 8, DEMOTERS, true), Path::PastCaches);
         assert_eq!(Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).path, Path::PastCaches);
     }

@@ -24,8 +24,8 @@ pub(super) fn scatter_slice(team: &Team) -> anyhow::Result<Measured> {
     upload(team, team.all(), team.len, |group, _, to| group.scatter(&slice, to))
 }
 
-/// The library's operation beside raw uploads of pinned memory, in which each member's part begins
-/// `stride` bytes after the former member's.
+/// Measures the library's operation beside raw uploads of pinned memory, where each member's part begins
+/// `stride` bytes after the previous member's.
 fn upload(
     team: &Team,
     len: usize,
@@ -53,7 +53,7 @@ pub(super) fn gather_slice(team: &Team) -> anyhow::Result<Measured> {
     download(team, || team.group.gather(&team.sources, &mut slice))
 }
 
-/// The library's operation beside raw downloads of each member's bytes to pinned memory.
+/// Measures the library's operation beside raw downloads of each member's bytes to pinned memory.
 fn download(team: &Team, ours: impl FnMut() -> cuda_core::Result<()>) -> anyhow::Result<Measured> {
     let mut host = team.pinned(team.all())?;
     let to = host.as_mut_slice()?.as_mut_ptr();

@@ -1,4 +1,4 @@
-//! Copies from device to device, all at once.
+//! Copies between devices, all at once.
 
 use cuda_core::Stream;
 use cuda_core::nccl::Ranks;
@@ -21,7 +21,7 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();
     let part = team.len / count;
     let mut targets = team.group.alloc::<u8>(team.len)?;
-    // A part that stays on its device is no peer copy, and is not measured.
+    // A part that stays on its device is not a peer copy, and is not measured.
     let apart = |rank: usize, other: usize| if rank == other { 0 } else { part };
     let sources = |rank: usize| {
         let slice = |to| team.sources[rank].slice(to * part..to * part + apart(rank, to));

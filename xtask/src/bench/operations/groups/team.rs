@@ -1,4 +1,4 @@
-//! A group of devices, and raw calls that do the same work.
+//! A group of devices, and the raw calls that do the same work.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use crate::bench::measure::{Alone, Links, Many, pair_and_alone};
 use crate::bench::raw::first_error;
 use crate::bench::{Effort, Measured};
 
-/// Bytes of each device.
+/// The number of bytes on each device.
 const LEN: usize = 512 << 20;
 
-/// A group, and a buffer on each of its devices.
+/// A group, and buffers on each of its devices.
 pub(super) struct Team {
     pub(super) group: DeviceGroup,
-    /// For the raw calls: one stream for each copy that a device makes at the same time.
+    /// Streams for the raw calls: one for each copy that a device makes at the same time.
     streams: Vec<Vec<Stream>>,
     pub(super) sources: Vec<DeviceBuffer<u8>>,
     pub(super) targets: Vec<DeviceBuffer<u8>>,
@@ -27,11 +27,11 @@ pub(super) struct Team {
 
 /// The division of the raw calls among the members.
 pub(super) struct Parts {
-    /// Members that take part.
+    /// The members that take part.
     pub(super) ranks: Range<usize>,
     /// The copies of each member, and their streams.
     pub(super) steps: Range<usize>,
-    /// Bytes that each member moves in all of its copies.
+    /// The number of bytes that each member moves in all of its copies.
     pub(super) bytes: usize,
 }
 
@@ -51,7 +51,7 @@ impl Team {
         })
     }
 
-    /// With access between all devices that can have it.
+    /// Runs the measurement with access between all devices that support it.
     pub(super) fn measure(self, run: fn(&Self) -> Result<Measured>) -> Result<Measured> {
         self.group.enable_all_peers()?;
         self.group.synchronize()?;
@@ -67,7 +67,7 @@ impl Team {
         Ok(host)
     }
 
-    /// Bytes of all members together.
+    /// The number of bytes of all members together.
     pub(super) fn all(&self) -> usize {
         self.len * self.group.len()
     }
@@ -80,7 +80,7 @@ impl Team {
         self.streams[rank][step].as_raw()
     }
 
-    /// The library's operation beside a raw transfer of [`Self::len`] bytes between the host and
+    /// Measures the library's operation beside a raw transfer of [`Self::len`] bytes between the host and
     /// each member.
     pub(super) fn transfers(
         &self,
@@ -93,8 +93,8 @@ impl Team {
         Ok(Measured { many, ..measured })
     }
 
-    /// The library's operation beside raw copies of members' parts to the members `step` after
-    /// them, and beside copies of a single pair.
+    /// Measures the library's operation beside raw copies of members' parts to the members `step` ranks after
+    /// them, and beside copies of single pairs.
     pub(super) fn copies(
         &self,
         parts: &Parts,
@@ -107,7 +107,7 @@ impl Team {
             let to = (from + 1) % count;
             Box::new(move || first_error([hop(from, to), self.wait(from..from + 1, 1..2)]))
         });
-        // Each member in one pair.
+        // Each member is in one pair.
         let both_ways = self.ranks().step_by(2).map(|from| -> Alone<'_> {
             let to = from + 1;
             Box::new(move || {
@@ -125,8 +125,8 @@ impl Team {
         Ok(Measured { many, ..measured })
     }
 
-    /// The library's operation and its wait beside all parts at once; and the nanoseconds of each part alone,
-    /// then of each of `others`.
+    /// Measures the library's operation and its wait beside all parts at once. Also returns the nanoseconds
+    /// of each part alone, then of each of `others`.
     fn beside<'a>(
         &'a self,
         parts: &Parts,
@@ -150,7 +150,7 @@ impl Team {
         Ok((measured.moving(bytes), alone))
     }
 
-    /// A raw copy of a part of one member's elements to another's.
+    /// Enqueues a raw copy of `len` bytes from one member to another.
     pub(super) fn peer(&self, from: usize, to: usize, at: (usize, usize), len: usize) -> CUresult {
         let step = (to + self.group.len() - from) % self.group.len();
         let target = self.targets[to].as_raw() + at.1 as u64;
@@ -161,7 +161,7 @@ impl Team {
         unsafe { cuMemcpyPeerAsync(target, there, source, here, len, self.raw(from, step)) }
     }
 
-    /// Waits for streams of the raw calls.
+    /// Waits for these streams of the raw calls.
     fn wait(&self, ranks: Range<usize>, steps: Range<usize>) -> CUresult {
         let rows = self.streams[ranks].iter();
         let streams = rows.flat_map(|row| &row[steps.clone()]);
