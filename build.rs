@@ -5,7 +5,8 @@
 //! that bindgen made of that header alone, which are then compared with the bundled ones. Without a
 //! header or a compiler, the report says so and the test counts as not run.
 //!
-//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs.
+//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs, and those of the
+//! cookbook, which `tests/gpu/cookbook.rs` compiles.
 
 use std::env;
 use std::fs;
@@ -28,8 +29,10 @@ enum Verdict {
     Failed(String),
 }
 
+const COOKBOOK: &str = "docs/cookbook.md";
+
 fn main() {
-    for file in ["build.rs", "wrapper.h", "cuda-sys/wrapper.h", "tests/oracle", "README.md"] {
+    for file in ["build.rs", "wrapper.h", "cuda-sys/wrapper.h", "tests/oracle"] {
         println!("cargo::rerun-if-changed={file}");
     }
     let report = match ask() {
@@ -53,8 +56,13 @@ fn main() {
         println!("cargo::rustc-cfg=nccl_oracle");
     }
     write("nccl_report.txt", &format!("{verdict}\n{details}"));
-    for (number, example) in (1..).zip(readme_examples()) {
-        write(&format!("readme_{number}.rs"), &example);
+    for (page, name) in [("README.md", "readme"), (COOKBOOK, "cookbook")] {
+        println!("cargo::rerun-if-changed={page}");
+        let examples = examples(page);
+        println!("cargo::rustc-env={name}_examples={}", examples.len());
+        for (number, example) in (1..).zip(examples) {
+            write(&format!("{name}_{number}.rs"), &example);
+        }
     }
 }
 
@@ -106,10 +114,10 @@ fn write(name: &str, text: &str) {
     fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// The Rust examples of the README, each as the body of a function that returns a `Result`.
-fn readme_examples() -> Vec<String> {
-    let readme = fs::read_to_string("README.md").expect("there is a README");
-    let blocks = readme.split("```rust\n").skip(1);
+/// Returns the Rust examples of a page, each as the body of a function that returns a `Result`.
+fn examples(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let blocks = text.split("```rust\n").skip(1);
     blocks
         .map(|rest| {
             let (example, _) = rest.split_once("```").expect("what is opened is closed");

@@ -1,17 +1,17 @@
-//! The bindings, compared with the header by a C compiler.
+//! Checks the bindings against the header with a C compiler.
 //!
-//! This package's build script makes the comparison, as static assertions; this test reports its
-//! result. For a header of another release than the bundled bindings', the build script checks the
-//! bindings that bindgen makes of that header alone, and compares those with the bundled ones: each
-//! difference must be one of [`KNOWN`].
+//! This package's build script makes the comparison, as static assertions; this test reports its result. For
+//! a header of a release other than that of the bundled bindings, the build script checks only the bindings
+//! that bindgen makes of that header, and compares those with the bundled ones: each difference must be one
+//! of [`KNOWN`].
 
 use std::collections::BTreeMap;
 
 /// `passed`, `failed` or `not run`, and the details.
 const REPORT: &str = include_str!(concat!(env!("OUT_DIR"), "/abi_report.txt"));
 
-/// Where the headers of CUDA 11.8, 12.0, 12.4, 12.9 and 13.0 differ from that of 13.5, and why none of it
-/// matters to a driver.
+/// Differences of the headers of CUDA 11.8, 12.0, 12.4, 12.9 and 13.0 from that of 13.5, and why none matters
+/// to a driver.
 #[rustfmt::skip]
 const KNOWN: [(&str, &str); 17] = [
     ("value CUDA_VERSION", "of the declarations"),
@@ -74,9 +74,9 @@ fn c_agrees_with_the_bindings() {
     println!("abi oracle: {counts:?}");
     println!("abi oracle: {} assertions passed", counts.values().sum::<usize>());
 
-    // A control: every symbol reached the compiler.
+    // Proves that every symbol reached the compiler.
     assert_eq!(counts["functions"], symbols);
-    // The least counts, those of the floor's header, CUDA 11.8; newer ones have more.
+    // The least counts are those of the oldest supported header, CUDA 11.8; newer headers have more.
     for (kind, least) in [
         ("aliases", 115),
         ("alignments", 65),

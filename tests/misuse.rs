@@ -1,10 +1,10 @@
 //! Misuse that must not compile.
 //!
 //! Each file of `tests/misuse/` begins with the expected error code, `//~ E0277`, or several, or with
-//! `//~ an error without a code`, and holds the misuse under `#[cfg(misuse)]` and a twin that compiles under
-//! `#[cfg(not(misuse))]`. The two differ only in the misuse, so the twin proves that the misuse fails for
-//! the right reason: a mistyped or renamed item breaks the twin too. Each further line `//~ says TEXT` is a
-//! text that the compiler's message must contain: where it points at what to write instead.
+//! `//~ an error without a code`. It holds the misuse under `#[cfg(misuse)]`, and a twin that compiles under
+//! `#[cfg(not(misuse))]`. The two differ only in the misuse, so the twin proves that the misuse fails for the
+//! right reason: a mistyped or renamed item breaks the twin too. Each further line `//~ says TEXT` is a text
+//! that the compiler's message must contain, such as a hint at what to write instead.
 //!
 //! This test copies the cases into a scratch crate, as its examples, and runs cargo on it twice.
 
@@ -16,7 +16,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The directory of the scratch crate and of its builds.
+/// The directory of the scratch crate and its build output.
 const SCRATCH: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/misuse");
 
 const MANIFEST: &str = r#"
@@ -37,8 +37,7 @@ unexpected_cfgs = { level = "warn", check-cfg = ["cfg(misuse)"] }
 dead_code = "allow"
 "#;
 
-/// Sets the cfg by a feature, which does not rebuild the dependencies, unlike `--cfg` in
-/// `RUSTFLAGS`.
+/// Sets the cfg by a feature, which, unlike `--cfg` in `RUSTFLAGS`, does not rebuild the dependencies.
 const BUILD_SCRIPT: &str = r#"
 fn main() {
     if std::env::var_os("CARGO_FEATURE_MISUSE").is_some() {
@@ -58,7 +57,7 @@ struct Found {
     messages: String,
 }
 
-/// What a case expects of the compiler.
+/// The errors that a case expects of the compiler.
 struct Expected {
     code: String,
     says: Vec<String>,
@@ -83,7 +82,7 @@ fn misuse_does_not_compile_and_its_twin_does() {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-/// What is wrong with a case, if anything, given the errors of its twin and its misuse.
+/// Returns what is wrong with a case, if anything, given the errors of its twin and its misuse.
 fn verdict(
     expected: &Expected,
     twin: Option<&Found>,
@@ -96,7 +95,7 @@ fn verdict(
     let Some(Found { codes, messages }) = misuse else {
         return Err(format!("the misuse compiles, {code} expected"));
     };
-    // Several codes, or the text for none.
+    // `code` is several codes, or the text for none.
     if codes.iter().ne(code.split(' ')) && codes.iter().ne([code]) {
         return Err(format!("the misuse fails with {codes:?}, {code} alone expected"));
     }
@@ -106,7 +105,7 @@ fn verdict(
     }
 }
 
-/// Name and expected errors of each case.
+/// Returns name and expected errors of each case.
 fn cases() -> Vec<(String, Expected)> {
     let mut cases: Vec<_> = files().iter().map(|path| (name(path), expected(path))).collect();
     cases.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -153,7 +152,7 @@ fn write_scratch_crate() {
     write("Cargo.toml", &MANIFEST.replace("CUDA_CORE", &core));
     write("build.rs", BUILD_SCRIPT);
     write("src/lib.rs", "");
-    // The versions of the workspace's build are available offline.
+    // The versions in the workspace's lock file are available offline.
     fs::copy(root.join("Cargo.lock"), scratch.join("Cargo.lock")).expect("the lock file is there");
     for case in files() {
         let to = scratch.join("examples").join(case.file_name().expect("a case has a name"));
@@ -161,7 +160,7 @@ fn write_scratch_crate() {
     }
 }
 
-/// Cargo's messages about the scratch crate.
+/// Returns cargo's messages about the scratch crate.
 fn check(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--examples", "--keep-going", "--message-format=json"])

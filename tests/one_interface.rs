@@ -1,4 +1,5 @@
-//! S47: calls of later drivers than the floor's exist with every `cuda.h` that the build may find.
+//! S47: whichever `cuda.h` the build finds, the calls exist that only drivers later than the oldest supported
+//! one have.
 //!
 //! `cargo xtask headers` builds and runs this with each header.
 
@@ -8,7 +9,7 @@ use cuda_core::{
 };
 use support::kernels;
 
-/// Each of these calls was missing, or failed with 36, when the header was older than the call.
+/// Each of these calls was missing, or failed with 36, if the header was older than the call.
 #[test]
 fn s47_the_header_takes_nothing_away() {
     let session = support::simulator();
@@ -26,7 +27,7 @@ fn s47_the_header_takes_nothing_away() {
         let nothing = module.function("nothing")?;
         let mut launch: Launch<'_, AnyThread> = stream.kernel(&nothing).block(1);
         launch = launch.memory_sync_domain(MemorySyncDomain::Remote);
-        // SAFETY: no parameter.
+        // SAFETY: the kernel has no parameter.
         unsafe { launch.launch() }?;
         // 12.2.
         let managed = ManagedBuffer::<u8>::new(&context, 1 << 16)?;

@@ -1,4 +1,4 @@
-//! I: adaptors around allocators, through buffers and by hand.
+//! I: adaptors around allocators, used by buffers and directly.
 
 mod failures;
 mod hooks;
@@ -22,7 +22,7 @@ fn stream() -> Result<Stream> {
     Device::get(0)?.create_stream()
 }
 
-/// An adaptor, for its own methods, and the allocator made of it.
+/// Returns an adaptor, for its own methods, and an allocator that uses it.
 fn shared<A: DeviceAllocator>(adaptor: A) -> (Arc<A>, Allocator) {
     let adaptor = Arc::new(adaptor);
     let allocator = Allocator::new(Arc::clone(&adaptor));
@@ -48,7 +48,7 @@ fn out_of_memory<T>(result: Result<T>) -> Error {
     error
 }
 
-/// A writer that permits reading its text while an adaptor writes to it.
+/// A writer whose text can be read while an adaptor writes to it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -110,7 +110,7 @@ gpu_test! {
         let outer = statistics.counters();
         assert_eq!((outer.bytes, outer.blocks), (counter(30, 330, 330), counter(2, 3, 3)));
 
-        // What was allocated before may be freed inside: the inner value is then negative.
+        // Memory allocated earlier may be freed inside: the inner value is then negative.
         statistics.push();
         drop(first);
         assert_eq!(statistics.counters().bytes.value, -10);
@@ -178,7 +178,7 @@ gpu_test! {
         limiting.set_limit(7 * MIB);
         let third = alloc(&allocator, &stream, MIB)?;
         assert_eq!((limiting.used(), limiting.limit()), (7 * MIB, 7 * MIB));
-        // Below what is in use: every request fails until enough has been freed.
+        // The new limit is below what is in use: every request fails until enough has been freed.
         limiting.set_limit(2 * MIB);
         drop(third);
         out_of_memory(alloc(&allocator, &stream, 1));

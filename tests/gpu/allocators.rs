@@ -16,7 +16,7 @@ use support::{check, gpu_test};
 use crate::forms::{contents, same};
 use crate::graphs::not_captured;
 
-/// Records its calls, and passes them on.
+/// An allocator that records its calls and forwards them.
 struct Noting {
     inner: Allocator,
     name: &'static str,
@@ -31,7 +31,7 @@ unsafe impl DeviceAllocator for Noting {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
-        // SAFETY: the inner allocator allocated it, and the caller gives it up.
+        // SAFETY: the inner allocator allocated it, and the caller no longer uses it.
         unsafe { self.inner.deallocate(stream, address, bytes) }
     }
 
@@ -60,7 +60,7 @@ gpu_test! {
         let same_pool = pool.clone();
         let allocate = move |stream: &Stream, bytes| pool.allocate(stream, bytes);
         let deallocate = move |stream: &Stream, address, bytes| {
-            // SAFETY: the same pool allocated it, and the caller gives it up.
+            // SAFETY: the same pool allocated it, and the caller no longer uses it.
             unsafe { same_pool.deallocate(stream, address, bytes) }
         };
         // SAFETY: the driver's pool fulfils the contract.
@@ -208,7 +208,7 @@ unsafe extern "C" fn c_free(parameter: *mut c_void, address: *mut c_void, device
     // SAFETY: the test passes a `Seen` that outlives the allocator.
     let seen = unsafe { &*parameter.cast::<Seen>() };
     seen.freed.lock().expect("no panic").push((parameter.addr(), address.addr(), device));
-    // SAFETY: allocated by the other function, freed once.
+    // SAFETY: `c_allocate` allocated it, and it is freed once.
     check("cuMemFree", unsafe { cu::cuMemFree_v2(address.addr() as u64) });
 }
 
@@ -245,7 +245,7 @@ gpu_test! {
         stream.fill(&mut buffer, 5)?;
         same(&contents(&stream, &buffer)?, &[5; 5000], "from C");
         drop(stream.alloc_with::<u8>(&allocator, 0)?);
-        // The functions' memory is the primary context's: another one could not access it.
+        // The functions' memory belongs to the primary context: another context could not access it.
         let created = Context::new(device, ContextFlags::default())?;
         let elsewhere = created.create_stream()?.alloc_with::<u8>(&allocator, 100);
         assert!(matches!(elsewhere, Err(Error::WrongContext(_))), "{elsewhere:?}");
@@ -276,7 +276,7 @@ gpu_test! {
             (|| Ok(1), "aligned"),
         ];
         for (fails, says) in cases {
-            // SAFETY: what it returns is no memory; the library must detect that.
+            // SAFETY: the returned address is not memory; the library must detect that.
             let allocator = unsafe { Allocator::from_closures(move |_, _| fails(), |_, _, _| Ok(())) };
             let before = set_default_allocator(&allocator)?;
             let failed = stream.alloc::<u8>(100);
@@ -289,7 +289,7 @@ gpu_test! {
             };
             assert!(passed_on, "{error:?}");
         }
-        // The slot still works.
+        // The restored default allocator works.
         drop(stream.alloc::<u8>(100)?);
         assert!(CachingPool::shared()?.usage(device).used == usage.used);
         Ok(())
@@ -308,7 +308,7 @@ gpu_test! {
             if tries.fetch_add(1, Ordering::Relaxed) == 0 {
                 return Err(Error::LostStream);
             }
-            // SAFETY: the same pool allocated it, and the caller gives it up.
+            // SAFETY: the same pool allocated it, and the caller no longer uses it.
             unsafe { same_pool.deallocate(stream, address, bytes) }
         };
         // SAFETY: the driver's pool fulfils the contract; a free that failed had no effect.
@@ -324,7 +324,7 @@ gpu_test! {
     }
 }
 
-// The pool's other streams would ask the driver about events of the capture, which ends it.
+// Another stream of the pool would make it query events of the capture, which ends the capture.
 gpu_test! {
     needs 1;
     fn l22_pools_do_not_serve_captured_streams_themselves() -> Result<()> {
@@ -337,12 +337,12 @@ gpu_test! {
             not_captured(Allocator::cache().allocate(captured, BYTES), "CachingPool::allocate");
             not_captured(Allocator::driver_pool().allocate(captured, BYTES), "cuMemAllocAsync");
             let address = pool.allocate(&other, BYTES)?;
-            // SAFETY: it is refused, so the block stays allocated.
+            // SAFETY: the free is refused, so the block stays allocated.
             not_captured(unsafe { pool.deallocate(captured, address, BYTES) }, "CachingPool::deallocate");
             assert_eq!(pool.usage(device).used, BYTES);
             // SAFETY: allocated for this stream, and not used.
             unsafe { pool.deallocate(&other, address, BYTES) }?;
-            // Memory for the capture's operations comes from the pool all the same.
+            // The pool can still allocate memory for the capture's operations.
             let mut scratch = captured.alloc_with::<u8>(&pool.allocator(), BYTES)?;
             captured.fill(&mut scratch, 1)?;
             drop(other.alloc_with::<u8>(&pool.allocator(), BYTES)?);

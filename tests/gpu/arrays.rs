@@ -13,7 +13,7 @@ use support::{gpu_test, pattern, refusal, stall};
 
 use crate::forms::scaled;
 
-/// How long a stream is stalled where the test itself waits for it.
+/// How long a stream is stalled if the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One shape of each kind; all sizes differ, so that none can be mistaken for another.
@@ -114,7 +114,7 @@ gpu_test! {
         round_trip(&stream, |b| half(b, 0))?;
         round_trip(&stream, |b| [half(b, 0), half(b, 2)])?;
         round_trip(&stream, |b| [half(b, 0) as i16, half(b, 2) as i16, 0, -1])?;
-        // Without NaN, which equals nothing.
+        // NaN is excluded, which equals nothing.
         round_trip(&stream, |b| f16::from_bits(half(b, 0) & 0xbfff))?;
         round_trip(&stream, |b| [f16::from_bits(half(b, 0) & 0xbfff), f16::from_bits(half(b, 2) & 0xbfff)])?;
         round_trip(&stream, |b| word(b, 0))?;
@@ -125,7 +125,7 @@ gpu_test! {
     }
 }
 
-/// The effect of a copy to a part of `array`, computed on the host.
+/// Computes on the host the effect of a copy to a part of `array`.
 fn put(all: &mut [u8], whole: Extent, origin: Origin, extent: Extent, part: &[u8]) {
     for (index, byte) in part.iter().enumerate() {
         let x = origin.x + index % extent.width;
@@ -144,7 +144,7 @@ gpu_test! {
             let whole = array.extent();
             let mut expected = bytes(1, &array);
             stream.upload_to_array(&expected, &mut array)?;
-            // From the second element of each dimension that has one to the last but one.
+            // From the second to the last but one element of each dimension that has these.
             let inner = |len: usize| if len > 2 { (1, len - 2) } else { (0, len) };
             let (x, width) = inner(whole.width);
             let (y, height) = inner(whole.height);
@@ -159,7 +159,7 @@ gpu_test! {
             stream.download_from_array(array.region(origin, extent)?, &mut back)?;
             assert_eq!(back, part, "{shape:?}, back");
 
-            // The same part of another array, through device memory.
+            // Copies the same part from another array, through device memory.
             let mut buffer = stream.alloc::<u8>(part.len())?;
             stream.copy_from_array(array.region(origin, extent)?, &mut buffer)?;
             let mut other = make::<u8>(&stream, shape)?;
@@ -169,7 +169,7 @@ gpu_test! {
             put(&mut alone, whole, origin, extent, &part);
             assert_eq!(contents(&stream, &other)?, alone, "{shape:?}, device");
 
-            // And from array to array, to another position.
+            // Copies from array to array, to another position.
             let corner = Origin::ZERO;
             stream.copy_to_array(
                 array.region(origin, extent)?,
@@ -188,7 +188,7 @@ gpu_test! {
         let (_, stream) = setup()?;
         let shape = ArrayShape::D3 { width: 6, height: 4, depth: 3 };
         let mut array = make::<u16>(&stream, shape)?;
-        // 20 bytes from row to row, 5 rows from slice to slice, no gap at the end.
+        // Rows are 20 bytes apart, slices 5 rows, without a gap at the end.
         let len = 2 * 5 * 10 + 3 * 10 + 6;
         let rows: Vec<u16> = (0..len as u16).collect();
         let apart = Shape::volume(6, 4, 3).with_pitch(20).with_slice_height(5);
@@ -220,7 +220,7 @@ gpu_test! {
     needs 1;
     fn borrowed_slices_of_many_chunks() -> Result<()> {
         let (_, stream) = setup()?;
-        // Slices, rows and parts of rows, each more than a mebibyte in all.
+        // Copies of whole slices, whole rows and parts of rows, each of more than a mebibyte.
         let rows = scaled(5000, 300, 3);
         for shape in [
             ArrayShape::D3 { width: 300, height: rows, depth: 3 },
@@ -329,7 +329,7 @@ gpu_test! {
             let refused = MipmappedArray::<u8>::new(stream.context(), shape, levels, flags);
             assert!(matches!(refused, Err(Error::Invalid(_))), "{levels}");
         }
-        // Too large for any device; the driver refuses it.
+        // The array is too large for any device; the driver refuses it.
         assert!(make::<u8>(&stream, ArrayShape::D1 { width: 1 << 40 }).is_err());
         Ok(())
     }

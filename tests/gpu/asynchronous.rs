@@ -16,7 +16,7 @@ use crate::forms::same;
 
 const LEN: usize = 4096;
 
-/// A buffer with a pattern, to download from.
+/// Allocates a buffer with a pattern, to download from.
 fn source(stream: &Stream, seed: u64) -> Result<DeviceBuffer<u8>> {
     let mut buffer = stream.alloc(LEN)?;
     stream.upload(&pattern(seed, LEN), &mut buffer)?;
@@ -134,8 +134,8 @@ gpu_test! {
         };
         let mut work = Box::pin(work);
         assert!(alarm.poll(&mut work).is_pending());
-        // Frees the device memory on its home stream, after the other stream, and makes the host
-        // wait for it.
+        // Frees the device memory on its home stream, after the other stream, and makes the host wait for the
+        // free.
         held.release_after(Duration::from_millis(20));
         drop(work);
         home.synchronize()
@@ -170,7 +170,7 @@ gpu_test! {
     }
 }
 
-/// The output of the future that is ready first, and the other future.
+/// Returns the output of the future that is ready first, and the other future.
 async fn first<A: Future + Unpin, B: Future<Output = A::Output> + Unpin>(
     mut a: A,
     mut b: B,
@@ -293,7 +293,7 @@ gpu_test! {
         let early = host.ready();
         stream.checkpoint()?;
         let held = stall(stream.as_raw());
-        // Created before the stall, or after it: neither waits for it.
+        // One was created before the stall, one after it: neither waits for it.
         block_on(early)?;
         block_on(finished)?;
         block_on(host.ready())?;

@@ -5,7 +5,7 @@ use support::{gpu_test, one_stream, pattern, stall};
 
 use crate::forms::{contents, same};
 
-/// Up, across and down in one batch.
+/// Copies to, on and from the device in one batch.
 fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
     const LEN: usize = 3001;
     let bytes = pattern(21, LEN);
@@ -22,7 +22,7 @@ fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
     batch.copy(&source, &mut low)?;
     batch.copy(&source, &mut high)?;
     batch.download(source.slice(3..)?, back.slice_mut(..LEN - 3)?)?;
-    // An empty copy, which does not count.
+    // An empty copy is not counted.
     batch.copy(source.slice(..0)?, &mut nothing)?;
     assert_eq!(batch.len(), 4);
     stream.enqueue(batch)?;
@@ -161,7 +161,7 @@ gpu_test! {
             );
         }
         same(&contents(&stream, &buffer)?, &bytes, "nothing was written");
-        // Views count by their own elements, too.
+        // Offsets in a view are counted in the view's own elements, too.
         stream.copy_within(buffer.slice_mut(50..)?, 40.., 0)?;
         assert_eq!(contents(&stream, &buffer)?[50..60], bytes[90..]);
         Ok(())

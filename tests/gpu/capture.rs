@@ -1,4 +1,4 @@
-//! Stream capture by raw calls, as made by another library.
+//! Stream captures by raw calls, as another library makes them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -21,7 +21,7 @@ pub(crate) const MODES: [CUstreamCaptureMode; 3] = [
     cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL,
 ];
 
-/// A stream made with the raw call, destroyed with its last reference.
+/// A stream created by a raw call, destroyed with its last reference.
 pub(crate) struct Theirs(CUstream);
 
 // SAFETY: any thread may use the handle.
@@ -29,7 +29,7 @@ unsafe impl Send for Theirs {}
 // SAFETY: a shared reference gives access to the handle alone, which threads may use concurrently.
 unsafe impl Sync for Theirs {}
 
-/// `cuStreamCreate`'s flag for [`Theirs`]; blocking ones have none.
+/// `cuStreamCreate`'s flag for a non-blocking stream of [`Theirs`].
 pub(crate) const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 
 impl Theirs {
@@ -55,7 +55,7 @@ impl Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        // SAFETY: no copy of the handle is left.
+        // SAFETY: no copy of the handle exists.
         let destroyed = unsafe { cuStreamDestroy_v2(self.0) };
         if !thread::panicking() {
             check("cuStreamDestroy", destroyed);
@@ -63,11 +63,11 @@ impl Drop for Theirs {
     }
 }
 
-/// A capture made by its own thread, which ends it when this value is dropped.
+/// A capture on its own thread, which ends it when this value is dropped.
 pub(crate) struct Neighbour(Option<(Sender<()>, JoinHandle<CUresult>)>);
 
 impl Neighbour {
-    /// `cuStreamBeginCapture` of a stream that outlives the capture.
+    /// Calls `cuStreamBeginCapture` on a stream that outlives the capture.
     #[track_caller]
     pub(crate) fn begin(stream: CUstream, mode: CUstreamCaptureMode) -> Self {
         struct Handle(CUstream);
@@ -90,7 +90,7 @@ impl Neighbour {
         neighbour
     }
 
-    /// `cuStreamEndCapture`, and its result.
+    /// Calls `cuStreamEndCapture` and returns its result.
     pub(crate) fn end(mut self) -> CUresult {
         self.end_once().expect("it has not ended")
     }
@@ -115,7 +115,7 @@ pub(crate) fn end_capture(stream: CUstream) -> CUresult {
     let mut end = || unsafe { cuStreamEndCapture(stream, &mut graph) };
     let code = end();
     if code != CUDA_SUCCESS {
-        // The sweep may have made that call fail: no capture may outlast a test.
+        // The sweep may have made that call fail, but no capture may outlast a test.
         end();
     }
     if !graph.is_null() {
@@ -125,7 +125,7 @@ pub(crate) fn end_capture(stream: CUstream) -> CUresult {
     code
 }
 
-/// Whether the stream takes part in a capture.
+/// Returns whether the stream takes part in a capture.
 #[track_caller]
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -134,7 +134,7 @@ pub(crate) fn is_capturing(stream: CUstream) -> bool {
     status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 
-/// Asserts that the operation was refused because a stream is captured.
+/// Asserts that the operation was refused because a stream captures.
 #[track_caller]
 pub(crate) fn refused<R>(done: result::Result<R, Error>, what: &str) {
     match done {
@@ -156,7 +156,7 @@ pub(crate) struct Capture<'a> {
 }
 
 impl<'a> Capture<'a> {
-    /// `cuStreamBeginCapture`.
+    /// Calls `cuStreamBeginCapture`.
     #[track_caller]
     pub(crate) fn begin(stream: &'a Stream, mode: CUstreamCaptureMode) -> Self {
         // SAFETY: the stream is live, and the test enqueues nothing on it that must run.
@@ -167,7 +167,7 @@ impl<'a> Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Ends it, and returns the driver's code.
+    /// Ends the capture, and returns the driver's code.
     pub(crate) fn end(self) -> CUresult {
         let code = end_capture(self.stream.as_raw());
         mem::forget(self);
@@ -177,8 +177,8 @@ impl Capture<'_> {
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        // An error means that the capture was invalidated meanwhile, which is permitted; the stream
-        // has left it all the same.
+        // An error means that the capture was invalidated meanwhile, which is allowed; the stream has left
+        // the capture all the same.
         let _ = end_capture(self.stream.as_raw());
     }
 }

@@ -1,4 +1,4 @@
-//! Contexts: setting, pushing and creating them, and creating objects in one while another is
+//! Contexts: setting, pushing and creating them, and creating objects in one context while another is
 //! current.
 
 use std::ffi::c_int;
@@ -37,7 +37,7 @@ gpu_test! {
         assert_eq!(context::current(), c1.as_raw());
         let before = c0.set_current()?;
         assert_eq!(before.context().map(|c| c.device().ordinal()), Some(1));
-        // Set again, it is its own predecessor.
+        // Set again, the context is its own predecessor.
         assert_eq!(c0.set_current()?.context(), Some(&c0));
 
         let own = created(1)?;
@@ -65,8 +65,8 @@ gpu_test! {
             leave(&own)?;
             drop(own);
             assert_eq!(context::current(), handle);
-            // A wait for a destroyed context would fail.
-            // SAFETY: takes nothing.
+            // With a destroyed context, the wait would fail.
+            // SAFETY: the call takes no argument.
             check("cuCtxSynchronize", unsafe { cuCtxSynchronize() });
             assert_eq!(Context::pop()?.as_raw(), handle);
             assert_eq!(context::pop(), None);
@@ -186,7 +186,7 @@ gpu_test! {
     }
 }
 
-/// `cuStreamGetCtx`.
+/// Calls `cuStreamGetCtx`.
 fn stream_context(stream: &Stream) -> CUcontext {
     let mut context = ptr::null_mut();
     // SAFETY: the stream is live; the pointer is valid for a write.
@@ -194,7 +194,7 @@ fn stream_context(stream: &Stream) -> CUcontext {
     context
 }
 
-/// `cuPointerGetAttribute` of the device's ordinal.
+/// Returns the device ordinal of an address, by `cuPointerGetAttribute`.
 fn device_of(address: CUdeviceptr) -> c_int {
     const ORDINAL: CUpointer_attribute = cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     let mut ordinal: c_int = -1;
@@ -270,7 +270,7 @@ gpu_test! {
     }
 }
 
-/// Bytes in use of the device's default pool.
+/// Returns the bytes in use of the device's default pool.
 fn pool_bytes(device: Device) -> u64 {
     let mut pool = ptr::null_mut();
     // SAFETY: the library returned the device's handle; the call writes one pool, to a local that
@@ -364,7 +364,7 @@ gpu_test! {
                 let error = refused.expect_err("no such limit");
                 assert!(known.contains(&error.code()), "{error}");
             }
-            // A hint: the value read need not be the value set.
+            // The cache configuration is a hint: the value read need not be the value set.
             c1.set_cache_config(cuda_sys::CU_FUNC_CACHE_PREFER_L1)?;
             assert!((0..=3).contains(&(c1.cache_config()?.0 as i64)));
             assert_eq!(context::current(), primary);
@@ -461,7 +461,7 @@ gpu_test! {
         drop((stream, own));
         event.synchronize()?;
         assert!(event.query()?);
-        // On a stream of another context of the device.
+        // The stream belongs to another context of the device.
         Device::get(0)?.create_stream()?.wait_event(&event)
     }
 }

@@ -1,19 +1,15 @@
 //! J: copies.
 
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use cuda_core::pinned::RegisterFlags;
 use cuda_core::{
     Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Registered, Result, Stream,
 };
-use cuda_sys::{
-    CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-    CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUstreamCaptureMode,
-    cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
-};
-use support::{check, context, freed_behind_a_stall, gpu_test, pattern, report, stall};
+use cuda_sys::{CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CUDA_SUCCESS};
+use support::{context, freed_behind_a_stall, gpu_test, pattern, report, stall};
 
+use crate::capture::Capture;
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 use crate::peers::Pair;
 
@@ -110,7 +106,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j_a_mutable_reference_is_read() -> Result<()> {
-        // As a function has it that writes its buffer elsewhere.
+        // Like a function that writes its buffer elsewhere, this one takes a mutable reference.
         fn last(stream: &Stream, x: &mut DeviceBuffer<u32>) -> Result<Vec<u32>> {
             stream.fill(&mut *x, 3)?;
             stream.download_vec(x)
@@ -175,7 +171,7 @@ gpu_test! {
         assert!(second.iter().all(|byte| *byte == 2), "the overwritten half");
         drop(host);
 
-        // The form for borrowed slices completes before it returns.
+        // A copy of a borrowed slice completes before it returns.
         let len = scaled(64 << 20, 2 << 20, 1 << 16);
         let mut host = vec![0; len];
         stream.download(buffer.slice(..len)?, &mut host)?;
@@ -187,7 +183,7 @@ gpu_test! {
     }
 }
 
-/// The longest of several calls.
+/// The duration of the longest of several calls.
 #[derive(Default)]
 struct Slowest(Duration);
 
@@ -200,7 +196,7 @@ impl Slowest {
     }
 }
 
-/// Enqueues every asynchronous form after a stall, and returns the duration of the slowest call.
+/// Makes every asynchronous copy behind a stall, and returns the duration of the slowest call.
 fn behind_a_stall() -> Result<Duration> {
     const LEN: usize = 64 << 10;
     let stream = Device::get(0)?.create_stream()?;
@@ -262,7 +258,7 @@ gpu_test! {
         assert_eq!(context::current(), before);
         every_form(&Device::get(0)?.context()?.per_thread_stream()?, &home, 5001)?;
         assert_eq!(context::current(), before);
-        // Also if a call fails.
+        // It stays so even if a call fails.
         let mut buffer = home.alloc::<u8>(10)?;
         assert!(stream.upload(&[0; 9], &mut buffer).is_err());
         assert!(Device::get(1)?.create_stream()?.upload(&[0; 10], &mut buffer).is_err());
@@ -326,37 +322,6 @@ gpu_test! {
     }
 }
 
-/// A capture unknown to the library, on a stream of its own.
-struct Capture {
-    stream: Stream,
-}
-
-impl Capture {
-    fn begin(device: Device, mode: CUstreamCaptureMode) -> Result<Self> {
-        let stream = device.create_stream()?;
-        // SAFETY: the stream lives as long as the capture, and nothing is enqueued on it.
-        check("cuStreamBeginCapture", unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) });
-        Ok(Self { stream })
-    }
-
-    /// Ends the capture, which must still be valid.
-    #[track_caller]
-    fn end(self) {
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: `status` is valid for the one value that the driver writes.
-        check("cuStreamIsCapturing", unsafe {
-            cuStreamIsCapturing(self.stream.as_raw(), &mut status)
-        });
-        let mut graph = ptr::null_mut();
-        // SAFETY: `graph` is valid for the one handle that the driver writes.
-        let ended = unsafe { cuStreamEndCapture(self.stream.as_raw(), &mut graph) };
-        assert_eq!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was invalidated");
-        check("cuStreamEndCapture", ended);
-        // SAFETY: the call above made the graph, and no other code has it.
-        check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });
-    }
-}
-
 gpu_test! {
     needs 1;
     fn j12_sync_copy_during_capture() -> Result<()> {
@@ -368,10 +333,11 @@ gpu_test! {
         stream.upload(&bytes, &mut buffer)?;
         contents(&stream, &buffer)?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
-            let capture = Capture::begin(device, mode)?;
+            let captured = device.create_stream()?;
+            let capture = Capture::begin(&captured, mode);
             let uploaded = stream.upload(&bytes, &mut buffer);
             let back = contents(&stream, &buffer);
-            capture.end();
+            assert_eq!(capture.end(), CUDA_SUCCESS, "the capture was invalidated");
             uploaded?;
             same(&back?, &bytes, "copied beside a capture");
         }
@@ -382,16 +348,17 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j12_first_sync_copy_during_capture() -> Result<()> {
-        // A copy may allocate pinned memory, say, whatever the caller captures.
+        // A copy may, for example, allocate pinned memory, whatever the caller captures.
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
         stream.synchronize()?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
             cuda_core::staging::trim()?;
-            let capture = Capture::begin(device, mode)?;
+            let captured = device.create_stream()?;
+            let capture = Capture::begin(&captured, mode);
             let uploaded = device.create_stream()?.upload(&[7; 1000], &mut buffer);
-            capture.end();
+            assert_eq!(capture.end(), CUDA_SUCCESS, "the capture was invalidated");
             uploaded?;
             same(&contents(&stream, &buffer)?, &[7; 1000], "copied beside a capture");
         }
@@ -432,7 +399,7 @@ gpu_test! {
             best[0] = best[0].min(pipeline(&streams[..1], &mut chunks)?);
             best[1] = best[1].min(pipeline(&streams, &mut chunks)?);
         }
-        // Reported, and not asserted: it depends as much on other users of the machine.
+        // Reported, not asserted: the result depends as much on other users of the machine.
         let [one, three] = best.map(|time| time.as_secs_f64());
         report!("one stream {one:.4} s, three streams {three:.4} s: {:.2} times as fast", one / three);
         Ok(())
@@ -453,7 +420,7 @@ gpu_test! {
         stream.download(&nothing, &mut [])?;
         // An empty fill accepts a pattern of any width.
         stream.fill(&mut nothing, 0x0123_4567_89AB_CDEF)?;
-        // Empty views of buffers that are not empty.
+        // Empty views of non-empty buffers.
         let mut buffer = stream.alloc_zeroed::<u8>(8)?;
         stream.copy(nothing.slice(..)?, stream.alloc_zeroed(0)?.slice_mut(0..)?)?;
         Up::Borrowed.send(&stream, &[], buffer.slice_mut(8..)?)?;

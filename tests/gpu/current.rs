@@ -61,13 +61,13 @@ gpu_test! {
         drop(guard);
         assert_eq!(context.current_stream()?, x, "the scope's end brings back what it saw");
 
-        // Out of order: the last guard dropped decides.
+        // Guards dropped out of order: the guard dropped last decides.
         let (first, second) = (s.enter()?, t.enter()?);
         drop(first);
         assert_eq!(context.current_stream()?, x);
         drop(second);
         assert_eq!(context.current_stream()?, s);
-        // The same for the context.
+        // The same holds for the context.
         stack::clear();
         Ok(())
     }
@@ -150,7 +150,7 @@ gpu_test! {
             let mut buffer = current.alloc::<u32>(1000)?;
             current.fill(&mut buffer, 7)?;
             let mut launch = current.kernel(&add_one).elements(1000).arg(&mut buffer).arg(1000u32);
-            // SAFETY: as many elements as threads.
+            // SAFETY: the buffer has as many elements as the launch.
             unsafe { launch.launch() }?;
             let mut back = [0; 1000];
             current.download(&buffer, &mut back)?;

@@ -1,4 +1,4 @@
-//! What counts as done after a wait for a whole context: the work of all its streams.
+//! The work that counts as complete after a wait for a whole context: that of all its streams.
 
 use cuda_core::{CachingPool, Context, ContextFlags, Device, PinnedBuffer, Result, Signal, Stream};
 use support::{gpu_test, one_stream};
@@ -16,7 +16,7 @@ fn both_ways(test: impl Fn(&Context, Wait) -> Result<()>) -> Result<()> {
     test(&created, Context::synchronize)
 }
 
-/// One stream of each kind.
+/// Creates one stream of each kind.
 fn streams(context: &Context) -> Result<Vec<Stream>> {
     Ok(vec![
         context.create_stream()?,
@@ -33,7 +33,7 @@ gpu_test! {
                 let buffer = stream.alloc_zeroed::<u32>(LEN)?;
                 let mut host = PinnedBuffer::<u32>::new(context, LEN)?;
                 stream.download(&buffer, &mut host)?;
-                // The marks of a dropped stream count as completed, too.
+                // The uses that a dropped stream left behind count as completed, too.
                 drop((buffer, stream));
                 wait(context)?;
                 assert!(host.try_as_slice()?.is_some());
@@ -94,7 +94,7 @@ gpu_test! {
             let flight = stream.upload_owned(vec![7; LEN], &mut buffer);
             drop(flight?);
             cuda_core::drops::flush();
-            // Through chunks of the process, small and large, and with pinned memory of its own.
+            // Copies through the process's staging chunks, small and large, and through pinned memory.
             stream.upload(&[7; 1000], buffer.slice_mut(..1000)?)?;
             stream.upload(&vec![7; LEN], &mut buffer)?;
             let host = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
@@ -104,8 +104,8 @@ gpu_test! {
             stream.write_signal(&signal, 1)?;
             drop((signal, buffer, stream));
             context.synchronize()?;
-            // The stream's cached blocks are freed after one of the library's threads has seen its
-            // work end.
+            // The stream's cached blocks are freed after one of the library's threads has seen its work
+            // complete.
             cuda_core::drops::flush();
             context.close()?;
         }

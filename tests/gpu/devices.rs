@@ -1,4 +1,4 @@
-//! Devices: their queries. `b02_available_no_context` is in `tests/sticky`.
+//! Device queries. `b02_available_no_context` is in `tests/sticky`.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ use cuda_sys::{
 };
 use support::{check, context, gpu_test, refusal};
 
-/// `cuDeviceGetAttribute`: the value, or the code.
+/// Returns the value of `cuDeviceGetAttribute`, or its error code.
 fn raw_attribute(device: Device, attribute: DeviceAttribute) -> std::result::Result<i32, CUresult> {
     let mut value = 0;
     // SAFETY: the pointer is valid for a write; an unknown attribute is an error.
@@ -42,7 +42,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn b03_attributes() -> Result<()> {
-        // CUDA 13.5 names 149 of them; some drivers do not know the later ones.
+        // CUDA 13.5 names 149 attributes; some drivers do not know the later ones.
         const NAMED: u32 = 200;
         // All devices: some attributes differ between them.
         for (device, number) in Device::all()?.flat_map(|d| (1..=NAMED).map(move |n| (d, n))) {
@@ -85,7 +85,7 @@ gpu_test! {
     }
 }
 
-/// Whether the text is `DDDD:BB:DD.F` in hexadecimal digits.
+/// Returns whether the text is `DDDD:BB:DD.F` in hexadecimal digits.
 fn is_bus_id(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_hexdigit() { 'x' } else { c }).collect();
     shape == "xxxx:xx:xx.x"
@@ -106,7 +106,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn b06_pci_bad() -> Result<()> {
-        // An unused id: the highest address.
+        // The highest id is unused.
         for id in ["fake:id", "", "FFFF:FF:1F.7"] {
             let error = Device::by_pci_bus_id(id).expect_err(id);
             let says = format!(
@@ -115,7 +115,7 @@ gpu_test! {
             );
             assert_eq!(error.to_string(), says);
         }
-        // C would read only the id before the NUL.
+        // In C the id would end at the NUL.
         let hidden = Device::get(0)?.pci_bus_id()? + "\0";
         assert!(refusal(Device::by_pci_bus_id(&hidden)).contains("NUL byte"));
         Ok(())
@@ -128,7 +128,7 @@ gpu_test! {
         const BYTES: usize = 256 << 20;
         let device = Device::get(0)?;
         let mut seen = Vec::new();
-        // Other processes may allocate and free meanwhile.
+        // Repeated, since other processes may allocate and free meanwhile.
         for _ in 0..3 {
             let before = device.memory_info()?;
             assert!(0 < before.free && before.free <= before.total, "{before:?}");

@@ -1,4 +1,4 @@
-//! Tensors handed to other libraries, and taken from them.
+//! Tensors handed over to other libraries, and taken from them.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -26,8 +26,8 @@ mod deleted;
 
 type Versioned = NonNull<DLManagedTensorVersioned>;
 
-/// A tensor that was handed over, as its consumer has it. Dropping it calls the deleter.
-// INVARIANT: live.
+/// A tensor that was handed over, as its consumer holds it. Dropping it calls the deleter.
+// INVARIANT: the tensor is live.
 struct HandedOver(Versioned);
 
 // SAFETY: the consumer may delete it on any thread.
@@ -38,7 +38,7 @@ impl HandedOver {
         Ok(Self(tensor.into_raw(consumer)?))
     }
 
-    /// For another consumer.
+    /// Passes the tensor on to another consumer.
     fn give(self) -> *mut DLManagedTensorVersioned {
         ManuallyDrop::new(self).0.as_ptr()
     }
@@ -46,14 +46,14 @@ impl HandedOver {
 
 impl Drop for HandedOver {
     fn drop(&mut self) {
-        // SAFETY: a live tensor.
+        // SAFETY: the tensor is live.
         let deleter = unsafe { (*self.0.as_ptr()).deleter }.expect("a deleter");
         // SAFETY: called once, and the tensor is not used after.
         unsafe { deleter(self.0.as_ptr()) };
     }
 }
 
-/// Calls the deleter, as the consumer does, on a thread of its own where no context is current.
+/// Calls the deleter like a consumer, on a thread of its own without a current context.
 fn delete_elsewhere(tensor: HandedOver) {
     let deleting = thread::spawn(move || {
         drop(tensor);
@@ -62,12 +62,12 @@ fn delete_elsewhere(tensor: HandedOver) {
     deleting.join().expect("no panic");
 }
 
-/// A copy of the struct.
+/// Returns copies of the tensor's struct, shape and strides.
 fn fields(HandedOver(tensor): &HandedOver) -> (DLTensor, Vec<i64>, Vec<i64>) {
-    // SAFETY: a live tensor.
+    // SAFETY: the tensor is live.
     let tensor = unsafe { (*tensor.as_ptr()).dl_tensor };
     let numbers = |first: *mut i64| {
-        // SAFETY: `ndim` numbers.
+        // SAFETY: `first` points to `ndim` numbers.
         unsafe { std::slice::from_raw_parts(first, tensor.ndim as usize) }.to_vec()
     };
     (tensor, numbers(tensor.shape), numbers(tensor.strides))
@@ -98,7 +98,7 @@ gpu_test! {
         assert_eq!((fields.data.addr() as u64, fields.byte_offset), (address, 0));
         assert_eq!(fields.device, DLDevice { device_type: DLDevice::CUDA, device_id: 0 });
         assert_eq!(fields.dtype, DLDataType { code: DLDataType::FLOAT, bits: 32, lanes: 1 });
-        // SAFETY: a live tensor, of this crate's, which was used on this stream alone.
+        // SAFETY: the tensor is live, comes from this crate, and was used only on this stream.
         let imported = unsafe { ImportedTensor::from_raw(raw.give(), &stream) }?;
         assert_eq!((imported.shape(), imported.is_read_only()), (&[2, 3, 4][..], false));
         assert!(imported.is_contiguous());
@@ -127,7 +127,7 @@ gpu_test! {
         let two = HandedOver::new(two, &Consumer::PerThread)?;
         assert_eq!(fields(&one).0.data.addr() as u64, weights.as_raw() + 320);
         assert_eq!(Arc::strong_count(&weights), 3);
-        // SAFETY: a live tensor, which nothing writes.
+        // SAFETY: the tensor is live, and nothing writes it.
         let imported = unsafe { ImportedTensor::from_raw(one.give(), &stream) }?;
         assert!(imported.is_read_only());
         let (error, imported) = rejected(imported.into_buffer::<i64>());
@@ -151,7 +151,7 @@ gpu_test! {
         const BYTES: usize = if cfg!(miri) { 1 << 10 } else { 1 << 20 };
         let (context, home, consumer) = two_streams()?;
         let per_thread = context.per_thread_stream()?;
-        // Of other allocators the free makes the home stream wait, or the host.
+        // With other allocators, the free makes the home stream or the host wait.
         let pool = CachingPool::shared()?.allocator();
         let mut sink = context.alloc::<u8>(BYTES)?;
         home.fill(&mut sink, 0)?;
@@ -163,19 +163,19 @@ gpu_test! {
             };
             let mut buffer = home.alloc_with::<u8>(&pool, BYTES)?;
             let (from, to) = (buffer.as_raw(), sink.as_raw());
-            // Uses beforehand what would wait after the stall.
+            // Makes the calls beforehand that would wait after the stall.
             home.fill(&mut buffer, 1)?;
             home.synchronize()?;
             let first = stall(home.as_raw());
             home.fill(&mut buffer, 7)?;
             let tensor = HandedOver::new(Tensor::new(buffer, &[BYTES], None)?, &kind)?;
             let second = crate::stack::with(context.as_raw(), || {
-                // SAFETY: the tensor's memory, which is not deleted yet, and as many bytes of
-                // `sink`, which nothing else uses; the stream is live.
+                // SAFETY: the addresses are the tensor's memory, which is not deleted yet, and as many bytes
+                // of `sink`, which nothing else uses; the stream is live.
                 check("cuMemcpyDtoDAsync", unsafe { cuMemcpyDtoDAsync_v2(to, from, BYTES, used) });
                 first.release(); // the consumer has waited for the fill
-                // The first use is known to be over, so that only the deleter's mark protects the
-                // memory from now on.
+                // The first use is now known to be complete, so that only the deleter's mark protects the
+                // memory from here on.
                 match &kind {
                     Consumer::Stream(stream) => stream.synchronize()?,
                     _ => per_thread.synchronize()?,
@@ -188,7 +188,7 @@ gpu_test! {
             })?;
             home.synchronize()?;
             delete_elsewhere(tensor); // returns while the consumer is stalled
-            // One of them in the same memory, unless it is freed in order.
+            // One of these allocations would get the same memory if it were not freed in order.
             let mut next = Vec::new();
             for _ in 0..4 {
                 next.push(home.alloc_with::<u8>(&pool, BYTES)?);
@@ -204,7 +204,7 @@ gpu_test! {
     }
 }
 
-/// The value of all bytes, by a copy that the buffer's ledger knows nothing of.
+/// Returns the value of all bytes, by a copy that the buffer's ledger does not record.
 fn bytes_of(buffer: &DeviceBuffer<u8>) -> Result<u8> {
     let stream = buffer.context().create_stream()?;
     let bytes = stream.download_vec(buffer)?;
@@ -217,7 +217,7 @@ gpu_test! {
     fn e_consumers_of_the_protocol() -> Result<()> {
         let (context, stream) = one_stream()?;
         let of = |number| {
-            // SAFETY: the one handle is that of `stream`, which is the owner.
+            // SAFETY: the only handle that `number` may be is that of `stream`, which is the owner.
             unsafe { Consumer::of_protocol(number, &context, Arc::new(stream.clone())) }
         };
         let legacy = context.default_stream()?;
@@ -236,7 +236,7 @@ gpu_test! {
             stream.synchronize()?;
             delete_elsewhere(HandedOver::new(tensor, &consumer)?);
         }
-        // A tensor that is deleted in a host function is dropped elsewhere.
+        // A tensor deleted in a host function is dropped on another thread.
         let tensor = Tensor::new(stream.alloc_zeroed::<u8>(100)?, &[100], None)?;
         let tensor = HandedOver::new(tensor, &Consumer::Stream(stream.clone()))?;
         stream.launch_host_func(move || drop(tensor))?;
@@ -266,7 +266,7 @@ gpu_test! {
             stream.fill(&mut buffer, 1)?;
             let inner = Tensor::new(stream.alloc_zeroed::<u8>(4)?, &[4], None)?;
             let (error, _) = rejected(inner.into_raw(&Consumer::Stream(stream.clone())));
-            // Of the capture, as its memory is.
+            // The memory belongs to the capture, and so does the tensor.
             assert!(matches!(error, Error::NotCapturable { .. } | Error::Invalid(_)), "{error}");
             Ok(())
         })?;
@@ -296,7 +296,7 @@ gpu_test! {
     }
 }
 
-/// A tensor of another library, which counts how often it is deleted.
+/// A tensor of another library that counts how often it is deleted.
 struct Theirs {
     deleted: Arc<AtomicU32>,
     extents: Vec<i64>,
@@ -304,15 +304,15 @@ struct Theirs {
 }
 
 unsafe extern "C" fn count(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: a live tensor.
+    // SAFETY: the tensor is live.
     let deleted = unsafe { (*tensor).manager_ctx }.cast::<AtomicU32>();
-    // SAFETY: the counter, which lives as long as the tensor.
+    // SAFETY: the counter lives as long as the tensor.
     let deleted = unsafe { &*deleted };
     deleted.fetch_add(1, Ordering::SeqCst);
 }
 
 impl Theirs {
-    /// Elements at that address of device 0.
+    /// Creates a tensor of the elements at that address of device 0.
     fn new<T: TensorElement>(address: usize, shape: &[i64]) -> Self {
         let deleted = Arc::new(AtomicU32::new(0));
         let mut extents = shape.to_vec();
@@ -340,8 +340,8 @@ impl Theirs {
     }
 
     fn import(&self, stream: &Stream) -> Result<ImportedTensor> {
-        // SAFETY: the tensor lives as long as this value, which the tests keep; what it refers to is
-        // not accessed unless the test made it so.
+        // SAFETY: the tensor lives as long as this value, which the tests keep. Its memory is accessed only
+        // if the test made it accessible.
         unsafe { ImportedTensor::from_raw(self.raw(), stream) }
     }
 
@@ -360,7 +360,7 @@ gpu_test! {
         let other = context.create_stream()?;
         other.fill(&mut buffer, 1)?;
         other.synchronize()?;
-        // What the producer enqueues on the named stream comes first, though it is not noted.
+        // The producer's work on the named stream comes first, though it is not recorded.
         let theirs_too = Theirs::new::<u32>(memory.as_raw() as usize, &[10, 10]);
         drop(buffer);
         assert_eq!(theirs.deleted(), 1);
@@ -388,7 +388,7 @@ gpu_test! {
         let theirs = Theirs::new::<u32>(memory.as_raw() as usize, &[100]);
         let producer = Raw::create(&context, &Arc::default());
         let stream = producer.wrap(&context)?;
-        let stalled = stall(producer.handle);
+        let stalled = stall(producer.stream.handle());
         let mut buffer = theirs.import(&stream)?.into_buffer::<u32>()?;
         drop(stream);
         assert_eq!(Arc::strong_count(&producer), 1, "the buffer does not keep it");
@@ -407,7 +407,7 @@ gpu_test! {
         let memory = context.alloc::<Complex32>(100)?;
         let address = memory.as_raw() as usize;
         let make = || Theirs::new::<Complex32>(address, &[4, 5]);
-        // What cannot be taken over stays the producer's.
+        // A tensor that cannot be imported stays the producer's.
         // SAFETY: null is allowed.
         assert!(refusal(unsafe { ImportedTensor::from_raw(ptr::null_mut(), &stream) })
             .contains("null"));
@@ -426,7 +426,7 @@ gpu_test! {
         for kept in [newer, negative, shapeless] {
             assert_eq!(kept.deleted(), 0);
         }
-        // What cannot be a buffer is handed back, and deleted with the value.
+        // An import that cannot be a buffer is returned, and deleted when the value is dropped.
         let refused = |change: &dyn Fn(&mut Theirs), why: &str| -> Result<()> {
             let mut theirs = make();
             change(&mut theirs);
@@ -451,7 +451,7 @@ gpu_test! {
         huge.extents.copy_from_slice(&[i64::MAX, i64::MAX]);
         let (error, _) = rejected(huge.import(&stream)?.into_buffer::<Complex32>());
         assert!(matches!(error, Error::SizeOverflow { .. }));
-        // Strides of dimensions with one element say nothing.
+        // Strides of dimensions with one element are ignored.
         let (one, mut strides) = (Theirs::new::<Complex32>(address, &[1, 20, 1]), [7, 1, 9]);
         let mut one = one;
         one.tensor.dl_tensor.strides = strides.as_mut_ptr();
@@ -459,7 +459,7 @@ gpu_test! {
         let buffer = one.import(&stream)?.into_buffer::<Complex32>()?;
         assert_eq!((buffer.as_raw(), buffer.len()), (memory.as_raw() + 80, 20));
         drop(buffer);
-        // None at all, and one without dimensions.
+        // A tensor without elements, and one without dimensions.
         let mut empty = Theirs::new::<Complex32>(0, &[3, 0]);
         empty.tensor.dl_tensor.data = ptr::null_mut();
         assert!(empty.import(&stream)?.into_buffer::<Complex32>()?.is_empty());
@@ -478,7 +478,7 @@ gpu_test! {
         let tensor = Tensor::new(buffer, &[3], Some(&[1]))?;
         let raw: NonNull<DLManagedTensor> =
             tensor.into_raw_unversioned(&Consumer::Stream(stream.clone()))?;
-        // SAFETY: a live tensor, which only this stream has used.
+        // SAFETY: the tensor is live, and was used only on this stream.
         let imported = unsafe { ImportedTensor::from_raw_unversioned(raw.as_ptr(), &stream) }?;
         assert_eq!((imported.shape(), imported.strides()), (&[3][..], Some(&[1][..])));
         assert_eq!(imported.data_type(), u16::DATA_TYPE);

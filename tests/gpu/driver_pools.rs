@@ -21,7 +21,7 @@ gpu_test! {
         assert!(pool.usage()?.used >= 100_000);
         stream.upload(&pattern(9, 100_000), &mut buffer)?;
         same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "from the pool");
-        // The stream, then the pool are dropped before the buffer.
+        // The stream and then the pool are dropped before the buffer.
         drop(stream);
         pool.clone().close()?;
         assert!(pool.usage()?.used >= 100_000, "another reference keeps it");
@@ -85,7 +85,7 @@ gpu_test! {
         drop(second);
         stream.synchronize()?;
         assert_eq!(pool.usage()?.used, 0);
-        // Cached, since the threshold is at its maximum, until a trim.
+        // The memory is cached until a trim, since the threshold is at its maximum.
         assert!(pool.usage()?.reserved > 0);
         let reserved = pool.usage()?.reserved;
         assert_eq!(pool.trim(0)?, reserved);
@@ -135,7 +135,7 @@ gpu_test! {
         assert!(pool.usage()?.used >= 1 << 20, "allocated from there now");
         drop(buffer);
         stream.synchronize()?;
-        // Allocators are trimmed by what they use: that pool, although another is the device's default.
+        // An allocator is trimmed by the pool that it uses, although another is the device's default.
         pool.set_release_threshold(usize::MAX)?;
         drop(stream.alloc_with::<u8>(&Allocator::driver_pool(), 64 << 20)?);
         stream.synchronize()?;
@@ -144,10 +144,10 @@ gpu_test! {
         assert!(Allocator::driver_pool().trim(0)? >= 64 << 20);
         assert!(pool.usage()?.reserved <= reserved - (64 << 20));
         assert_eq!(default.usage()?.reserved, kept);
-        // Destroyed, it is no longer the device's pool.
+        // A destroyed pool is no longer the device's pool.
         drop(pool);
         assert_eq!(device.memory_pool()?, Some(default.clone()));
-        // A pool that other code made is recognised as another one.
+        // A pool that other code made is recognised as a different pool.
         default.close()?;
         drop(stream.alloc::<u8>(10)?);
         stream.synchronize()
@@ -203,7 +203,7 @@ gpu_test! {
         let mut target = two.alloc::<u8>(LEN)?;
         two.copy(&source, &mut target)?;
         same(&contents(&two, &target)?, &pattern(6, LEN), "with access");
-        // Its own device's access cannot be revoked.
+        // The access of a pool's own device cannot be revoked.
         pool.set_access(here, PeerAccess::ReadWrite)?;
         let own = pool.set_access(here, PeerAccess::None).expect_err("its own device");
         assert!(matches!(own, Error::Invalid(_)), "{own:?}");

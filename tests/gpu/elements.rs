@@ -1,4 +1,4 @@
-//! Grids that cover elements.
+//! Grids sized to cover a number of elements.
 
 use cuda_core::{Error, Graph, Launch, LaunchError, Result};
 use support::{gpu_test, kernels, one_stream, refusal};
@@ -34,13 +34,13 @@ gpu_test! {
         assert_eq!(shape(&launch().block(96).elements(1000)), expected((11, 1), (96, 1)));
         assert_eq!(shape(&launch().elements_2d(100, 20).block((16, 16))), expected((7, 2), (16, 16)));
         assert_eq!(shape(&launch().block((16, 16)).elements_2d(100, 20)), expected((7, 2), (16, 16)));
-        // A grid that is given afterwards counts, whatever the block.
+        // An explicit grid overrides the computed one, whatever the block.
         assert_eq!(shape(&launch().elements(1000).grid(3).block(96)), expected((3, 1), (96, 1)));
         let mut count = stream.alloc_zeroed::<u32>(1)?;
         // SAFETY: `increment(u32 *x)` counts in one element.
         unsafe { launch().elements(1000).block(96).arg(&mut count).launch() }?;
         assert_eq!(stream.download_vec(&count)?, [11 * 96]);
-        // SAFETY: refused.
+        // SAFETY: the launch is refused.
         let refused = unsafe { launch().elements(1000).block(0).arg(&mut count).launch() };
         is_limit(refused, "block.x");
         Ok(())
@@ -54,7 +54,7 @@ gpu_test! {
         let add_one = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(4)?;
         let no_element = |by: u32| stream.kernel(&add_one).elements(0).arg(by);
-        // SAFETY: refused, since an argument is missing.
+        // SAFETY: the launch is refused, since an argument is missing.
         let refused = unsafe { no_element(4).launch() };
         assert!(
             matches!(refused, Err(Error::Launch(ref it)) if matches!(**it, LaunchError::ArgumentCount { .. })),
@@ -75,12 +75,12 @@ gpu_test! {
         assert_eq!(nodes.len(), 1, "{nodes:?}");
         let mut exec = graph.instantiate()?;
         let mut empty = stream.kernel(&add_one).elements(0).arg(&mut x).arg(4u32);
-        // SAFETY: refused.
+        // SAFETY: the change is refused.
         let refused = unsafe { exec.set_kernel(nodes[0].id(), &mut empty) };
         assert_eq!(refusal(refused), "a launch for no elements is no operation");
         assert_eq!(stream.download_vec(&x)?, [0; 4]);
-        // A grid that is given afterwards counts.
-        // SAFETY: 4 elements.
+        // An explicit grid overrides the computed one.
+        // SAFETY: the buffer has 4 elements.
         unsafe { stream.kernel(&add_one).elements(0).grid(1).arg(&mut x).arg(4u32).launch() }?;
         assert_eq!(stream.download_vec(&x)?, [1; 4]);
         Ok(())

@@ -9,7 +9,7 @@ use support::{context, gpu_test, stall};
 
 use crate::forms::every_form;
 
-/// An attribute unknown to every driver.
+/// An attribute that no driver knows.
 const UNKNOWN: DeviceAttribute = cuda_sys::CUdevice_attribute(0x7FFF_0000);
 
 gpu_test! {
@@ -55,7 +55,7 @@ gpu_test! {
         let mut back = [2; 8];
         wrong(stream.download(&foreign, &mut back));
         wrong(stream.scope(|scope| scope.download(&foreign, &mut back)));
-        // Two buffers of another device; the stream's device is neither's.
+        // Two buffers of another device, which the stream does not belong to.
         let mut second = other.alloc_zeroed::<u8>(8)?;
         wrong(stream.copy(&foreign, &mut second));
         let refused = stream.fill(&mut foreign, 1).expect_err("another device's");
@@ -102,7 +102,7 @@ gpu_test! {
         let (answers, results) = mpsc::channel();
         stream.launch_host_func(move || {
             let is = |what, error: Option<Error>| {
-                // The receiver waits for all of them.
+                // The receiver waits for all answers.
                 let _ = answers.send((what, error));
             };
             is("name", device.name().err());
@@ -124,7 +124,7 @@ gpu_test! {
             is("trim", cuda_core::staging::trim().err());
             is("version", cuda_core::driver_version().err());
             is("host function", inner.launch_host_func(|| ()).err());
-            // This would wait for the very function that it is called in.
+            // This call would wait for the very function that makes it.
             cuda_core::drops::flush();
         })?;
         stream.synchronize()?;
@@ -134,7 +134,7 @@ gpu_test! {
             count += 1;
         }
         assert_eq!(count, 19);
-        // A thread of the library has dropped what the function owned.
+        // A thread of the library drops what the function owned.
         cuda_core::drops::flush();
         Ok(())
     }
@@ -148,8 +148,7 @@ gpu_test! {
         let mut buffer = idle.alloc_zeroed::<u8>(8)?;
         idle.download(&buffer, &mut [0; 8])?;
         let held = stall(busy.as_raw());
-        // Refused before the stream is recorded as a user of the buffer: no later access waits for
-        // it.
+        // Refused before the stream is recorded as a user of the buffer, so no later access waits for it.
         assert!(busy.upload(&[0; 9], &mut buffer).is_err());
         assert!(buffer.slice_mut(..3)?.cast::<u16>().is_err());
         idle.download(&buffer, &mut [0; 8])?;

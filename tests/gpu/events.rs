@@ -48,7 +48,7 @@ gpu_test! {
     needs 1, timing;
     fn d02_elapsed() -> Result<()> {
         const NAP: Duration = Duration::from_millis(500);
-        // A wide range: the machine may be shared.
+        // The range is wide because the machine may be shared.
         const EXPECTED: RangeInclusive<Duration> =
             Duration::from_millis(480)..=Duration::from_millis(700);
         let (context, stream) = one_stream()?;
@@ -175,14 +175,14 @@ gpu_test! {
 
         let capture = Capture::begin(&stream, cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
         assert!(captured.record(&stream).is_err(), "nothing is recorded into a capture");
-        // SAFETY: both are live.
+        // SAFETY: event and stream are live.
         let recorded = unsafe { cuEventRecord(captured.as_raw(), stream.as_raw()) };
         check("cuEventRecord", recorded);
         captured.query().expect_err("it stands for a node of a graph");
         drop(capture);
 
         let capture = Capture::begin(&stream, cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
-        // It is complete, so `true` would be right; drivers forbid the query during such a capture.
+        // The event is complete, so `true` would be right; drivers forbid the query during such a capture.
         assert!(!matches!(done.query(), Ok(false)), "an error is not `not yet`");
         drop(capture);
         assert!(done.query()?);

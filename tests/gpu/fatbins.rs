@@ -1,4 +1,4 @@
-//! Fat binaries with PTX and cubins for several devices, as nvcc writes them, built here.
+//! Fat binaries with PTX and cubins for several devices, built here as nvcc writes them.
 
 use std::path::Path;
 
@@ -14,15 +14,13 @@ enum Image<'a> {
     Cubin(u32, &'a [u8]),
 }
 
-/// Sizes of the headers; the second includes the options, which a PTX entry has and which are
-/// empty.
+/// Sizes of the headers. The second includes the options, which only a PTX entry has, and which are empty.
 const CONTAINER: u16 = 16;
 const ENTRY: u32 = 64;
 const OPTIONS: u32 = 16;
 
-/// The container of these images. The toolkit's `fatbinary_section.h` names its magic; nvcc writes
-/// it as a header, and for each image a further header, all little-endian and in units of eight
-/// bytes.
+/// Builds the container of these images. The toolkit's `fatbinary_section.h` names its magic; nvcc writes it
+/// as a header, and a further header for each image, all little-endian and in units of eight bytes.
 fn container(images: &[Image<'_>]) -> Vec<u8> {
     let entries: Vec<u8> = images.iter().flat_map(entry).collect();
     let mut bytes = 0xBA55_ED50_u32.to_le_bytes().to_vec();
@@ -38,11 +36,11 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
     const HOST_IS_LINUX: u64 = 0x10;
     let (kind, version, capability, content) = match image {
         Image::Ptx(text) => (1_u16, (7_u16, 0_u16), 70, text.as_bytes()),
-        // The version is the ELF's own plus one; the ABI's is the minor version.
+        // The version is the ELF file's own plus one; the ABI version is the minor version.
         Image::Cubin(capability, image) => (2, (1, u16::from(image[8])), *capability, *image),
     };
     let options = if kind == 1 { OPTIONS } else { 0 };
-    // Text ends in a NUL byte, too.
+    // PTX text also ends in a NUL byte.
     let size = match kind {
         1 => (content.len() + 1).next_multiple_of(8),
         _ => content.len().next_multiple_of(8),
@@ -57,7 +55,7 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
     bytes.extend(version.1.to_le_bytes());
     bytes.extend(version.0.to_le_bytes());
     bytes.extend(capability.to_le_bytes());
-    // No name.
+    // The name is empty.
     bytes.extend([0; 8]);
     bytes.extend((ADDRESSES_OF_64_BITS | HOST_IS_LINUX).to_le_bytes());
     bytes.resize(ENTRY as usize, 0);
@@ -99,9 +97,9 @@ fn in_a_file<R>(image: &[u8], load: impl FnOnce(&Path) -> R) -> R {
 #[track_caller]
 fn loads(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
     let image = container(images);
-    // SAFETY: a whole container, with the sizes of the whole images in it.
+    // SAFETY: the container is whole, with the sizes of the whole images in it.
     let from_memory = unsafe { Module::from_image(context, &image) };
-    // SAFETY: the same.
+    // SAFETY: as above.
     let from_file = in_a_file(&image, |file| unsafe { Module::from_file(context, file) });
     for (from, module) in [("memory", from_memory), ("a file", from_file)] {
         let module = module.unwrap_or_else(|error| panic!("{what} from {from}: {error}"));
@@ -110,15 +108,15 @@ fn loads(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The same as a library.
+/// Like `loads`, as a library.
 #[track_caller]
 fn loads_as_a_library(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
     use cuda_core::Library;
 
     let image = container(images);
-    // SAFETY: a whole container, with the sizes of the whole images in it.
+    // SAFETY: the container is whole, with the sizes of the whole images in it.
     let from_memory = unsafe { Library::from_image(&image) };
-    // SAFETY: the same.
+    // SAFETY: as above.
     let from_file = in_a_file(&image, |file| unsafe { Library::from_file(file) });
     for (from, library) in [("memory", from_memory), ("a file", from_file)] {
         let library = library.unwrap_or_else(|error| panic!("{what} from {from}: {error}"));
@@ -132,7 +130,7 @@ const ADD_ONE: &str = r#"extern "C" __global__ void add_one(unsigned *x, unsigne
     if (i < n) x[i] += 1;
 }"#;
 
-/// The compute capability of the context's device, and one with binaries that the device does not run.
+/// Returns the compute capability of the context's device, and one whose binaries the device does not run.
 fn capabilities(context: &Context) -> Result<(u32, u32)> {
     let (major, minor) = context.device().compute_capability()?;
     let own = (10 * major + minor).unsigned_abs();
@@ -163,7 +161,7 @@ gpu_test! {
         loads(&context, "a fatbin of several", &several)?;
         // With only such images, the driver returns an error.
         let nothing = container(&[foreign()]);
-        // SAFETY: a whole container, with the size of the whole image in it.
+        // SAFETY: the container is whole, with the size of the whole image in it.
         match unsafe { Module::from_image(&context, &nothing) } {
             Err(error @ Error::Module(_)) => {
                 assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_NO_BINARY_FOR_GPU));
@@ -194,14 +192,13 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let (capability, _) = capabilities(&context)?;
         let whole = Program::new(ADD_ONE).capability(capability).compile_cubin()?;
-        // The driver reads as far as the headers say: zeros replace the missing part.
+        // The driver reads as far as the headers say, so zeros replace the missing part.
         let mut half = whole.as_bytes().to_vec();
         let middle = half.len() / 2;
         half[middle..].fill(0);
         let fatbin = container(&[Image::Cubin(capability, &half)]);
         for (what, image) in [("half a cubin", &half), ("a fatbin of it", &fatbin)] {
-            // SAFETY: everything that its headers refer to is within the image, zeros where it was
-            // cut.
+            // SAFETY: everything that its headers refer to is within the image, zeros where it was cut.
             let loaded = unsafe { Module::from_image(&context, image) };
             match loaded.and_then(|module| module.function("add_one").map(drop)) {
                 Err(Error::Module(error)) if !matches!(*error, ModuleError::File { .. }) => {

@@ -1,4 +1,4 @@
-//! Thousands of each leave nothing behind.
+//! Thousands of created and dropped objects leave nothing behind.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
 use support::{Driver, gpu_test, two_streams};
 
-/// Elements of the memory of a round, of four bytes each. What one of ten rounds leaked would exceed what
-/// the driver of a device may keep.
+/// Elements of the memory of one round, of four bytes each. A leak in one of ten rounds would exceed what the
+/// driver of a device may keep.
 const LEN: usize = 32 << 10;
 
-/// What is in use once nothing is pending.
+/// Resources in use once no work is pending.
 #[derive(Debug)]
 pub(crate) struct InUse {
     /// Bytes of the devices.
@@ -25,7 +25,7 @@ pub(crate) struct InUse {
 
 impl InUse {
     fn now(contexts: &[Context]) -> Result<InUse> {
-        // Twice: what is only freed once other work is done may be freed in the order of a stream.
+        // Twice: memory that is freed once other work has completed may be freed in stream order.
         for _ in 0..2 {
             cuda_core::synchronize_and_trim()?;
             cuda_core::drops::flush();
@@ -33,7 +33,7 @@ impl InUse {
         let device = contexts.iter().map(|context| {
             let device = context.device();
             if device.attributes().memory_pools_supported()? {
-                // It keeps as much as was in use at some moment.
+                // The pool keeps as much as was once in use.
                 device.default_memory_pool()?.trim(0)?;
             }
             let memory = device.memory_info()?;
@@ -56,7 +56,7 @@ impl InUse {
     }
 }
 
-/// Resident bytes of this process, and its open files; zero where the system does not report them.
+/// Returns the resident bytes of this process, and its open files; zero if the system does not report them.
 pub(crate) fn of_process() -> (usize, usize) {
     if cfg!(any(miri, not(target_os = "linux"))) {
         return (0, 0);
@@ -67,8 +67,8 @@ pub(crate) fn of_process() -> (usize, usize) {
     (pages.expect("a number of pages") * 4096, files)
 }
 
-/// Runs `work` until it leaves no more than `most` in use, three times at most: what leaks is gone each time,
-/// unlike what the process's allocator happens to take from the system. Returns how many times it ran.
+/// Runs `work` until it leaves no more than `most` in use, three times at most. A leak shows each time,
+/// unlike memory that the process's allocator happens to take from the system. Returns how often it ran.
 pub(crate) fn assert_flat(
     contexts: &[Context],
     most: &InUse,
@@ -86,7 +86,7 @@ pub(crate) fn assert_flat(
     panic!("more in use than {most:?} after each time: {left:?}");
 }
 
-/// Runs `round` a hundred times, then `count` times, which must leave no more in use.
+/// Runs `round` a hundred times, then `count` times; the latter must leave no more in use.
 fn repeat(
     contexts: &[Context],
     count: u32,
@@ -94,7 +94,7 @@ fn repeat(
 ) -> Result<()> {
     // The driver of a device may keep some memory, and its pools keep what was once in use.
     let (device, files, count) = match Driver::selected() {
-        // It lists each object that is left, so that fewer rounds show as much.
+        // It lists each remaining object, so that fewer rounds show as much.
         Driver::Simulated { .. } => (64 << 10, 0, count.min(500)),
         Driver::Loaded => (64 << 20, 8, count),
     };
@@ -117,13 +117,13 @@ gpu_test! {
                 _ => Consumer::Synchronized,
             };
             let shared = Tensor::shared(&kept, &[10, 100], None)?.into_raw(&consumer)?;
-            // SAFETY: a live tensor.
+            // SAFETY: the tensor is live.
             let deleter = unsafe { (*shared.as_ptr()).deleter }.expect("a deleter");
             // SAFETY: called once, and the tensor is not used after.
             unsafe { deleter(shared.as_ptr()) };
             let buffer = stream.upload_new(&ones)?;
             let owned = Tensor::new(buffer, &[LEN], None)?.into_raw(&Consumer::Stream(other.clone()))?;
-            // SAFETY: a live tensor, which comes after its work on this stream.
+            // SAFETY: the tensor is live, and is ordered after its work on this stream.
             let taken = unsafe { ImportedTensor::from_raw(owned.as_ptr(), &other) }?;
             let mut back = taken.into_buffer::<f32>()?;
             other.fill(&mut back, 2.0)
@@ -150,7 +150,7 @@ gpu_test! {
         let ranks = Ranks::init_all(&contexts)?;
         let mut sums = buffers(&streams, LEN)?;
         repeat(&contexts, 10_000, |round| {
-            // Memory that goes while it is in use.
+            // Memory that is dropped while it is in use.
             let sources = buffers(&streams, LEN)?;
             ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
             let scaled = Reduction::ScaledSum(2);
@@ -170,7 +170,7 @@ gpu_test! {
         let (contexts, streams) = pair()?;
         let (rounds, len) = match Driver::selected() {
             Driver::Simulated { .. } => (30, 1 << 19),
-            // Each joins and connects in a third of a second; what one of them leaked would show.
+            // Each communicator joins and connects in a third of a second; a leak of one would show.
             Driver::Loaded => (20, 20 << 20),
         };
         repeat(&contexts, rounds, |round| {
@@ -189,7 +189,7 @@ gpu_test! {
             match round % 3 {
                 0 => ranks.finalize(),
                 1 => ranks.abort(),
-                // Dropped under its work.
+                // The ranks are dropped while their work runs.
                 _ => Ok(()),
             }
         })

@@ -3,50 +3,34 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Result, Stream};
-use cuda_sys::{CUstream, cuStreamCreate, cuStreamDestroy_v2};
-use support::{assert_bytes, check, gpu_test, one_stream, refusal, stall};
+use support::{assert_bytes, gpu_test, one_stream, refusal, stall};
 
+use crate::capture::{NON_BLOCKING, Theirs};
 use crate::stack;
 
-/// A stream made with the raw call, destroyed with its last reference, which it counts.
+/// A stream created by a raw call. It is destroyed, and counted, with its last reference.
 pub(crate) struct Raw {
-    pub(crate) handle: CUstream,
+    pub(crate) stream: Arc<Theirs>,
     destroyed: Arc<AtomicU32>,
 }
 
-// SAFETY: any thread may use the handle.
-unsafe impl Send for Raw {}
-// SAFETY: a shared reference gives access to the handle alone, which threads may use concurrently.
-unsafe impl Sync for Raw {}
-
 impl Raw {
     pub(crate) fn create(context: &Context, destroyed: &Arc<AtomicU32>) -> Arc<Self> {
-        let mut handle = ptr::null_mut();
-        stack::with(context.as_raw(), || {
-            // SAFETY: a live context is current; the call writes one handle, to a local that
-            // outlives it.
-            check("cuStreamCreate", unsafe { cuStreamCreate(&mut handle, 1) });
-        });
-        Arc::new(Self { handle, destroyed: destroyed.clone() })
+        let stream = Theirs::create(context, NON_BLOCKING);
+        Arc::new(Self { stream, destroyed: destroyed.clone() })
     }
 
     pub(crate) fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
         // SAFETY: the stream lives as long as this value does.
-        unsafe { Stream::from_raw(self.handle, context, self.clone()) }
+        unsafe { Stream::from_raw(self.stream.handle(), context, self.clone()) }
     }
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
         self.destroyed.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: no copy of the handle is left.
-        let result = unsafe { cuStreamDestroy_v2(self.handle) };
-        if !thread::panicking() {
-            check("cuStreamDestroy", result);
-        }
     }
 }
 
@@ -61,7 +45,7 @@ gpu_test! {
         let again = raw.wrap(&context)?;
         assert_eq!(stream, again, "one timeline");
         assert_eq!(stream.id(), again.id());
-        assert_eq!(stream.as_raw(), raw.handle);
+        assert_eq!(stream.as_raw(), raw.stream.handle());
         assert_ne!(stream, context.create_stream()?);
         assert_eq!(Arc::strong_count(&raw), 2, "one owner is enough");
         drop(raw);
@@ -139,7 +123,7 @@ gpu_test! {
         drop(raw);
         let mut buffer = created.alloc::<u8>(1000)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
-        // Uses beforehand what would wait after the stall.
+        // Makes the calls beforehand that would wait after the stall.
         foreign.fill(&mut buffer, 1)?;
         created.download(&buffer, &mut host)?;
         created.synchronize()?;
@@ -200,7 +184,7 @@ gpu_test! {
         let mut buffer = created.alloc_zeroed::<u8>(1000)?;
         created.synchronize()?;
         for theirs in [raw.wrap(&context)?, context.default_stream()?] {
-            // The library has not seen this work.
+            // The library does not know this work.
             let stall = stack::with(context.as_raw(), || stall(theirs.as_raw()));
             created.wait_stream(&theirs)?;
             created.fill(&mut buffer, 1)?;
@@ -229,11 +213,11 @@ gpu_test! {
         let theirs = support::context::Foreign::create(0);
         let gone = Arc::new(Mutex::new(Vec::new()));
         let owner = |name| Arc::new(Named(name, gone.clone()));
-        // SAFETY: it is destroyed at the end of the test.
+        // SAFETY: the test destroys the context at its end.
         let context = unsafe { Context::from_raw(theirs.handle(), owner("context")) }?;
         let raw = Raw::create(&context, &Arc::new(AtomicU32::new(0)));
         // SAFETY: the handle is destroyed after all of this.
-        let stream = unsafe { Stream::from_raw(raw.handle, &context, owner("stream")) }?;
+        let stream = unsafe { Stream::from_raw(raw.stream.handle(), &context, owner("stream")) }?;
         drop(context);
         assert!(gone.lock().expect("no panic").is_empty(), "the stream is there");
         drop(stream);

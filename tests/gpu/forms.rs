@@ -1,4 +1,4 @@
-//! Every way to copy bytes to a device, on it and back.
+//! Every way to copy bytes to a device, on it, and back.
 
 use cuda_core::{
     Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, PinnedBuffer, Result, Shape, Stream,
@@ -6,7 +6,7 @@ use cuda_core::{
 };
 use support::{Driver, assert_bytes, pattern};
 
-/// From the host to a device.
+/// Ways to copy from the host to a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Up {
     /// `upload`, from pinned memory.
@@ -21,7 +21,7 @@ pub(crate) enum Up {
     Batch,
 }
 
-/// From a device to the host.
+/// Ways to copy from a device to the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Down {
     /// `download`, to pinned memory.
@@ -121,7 +121,7 @@ impl Down {
 }
 
 /// Copies `len` bytes up on `stream`, copies and fills them there, and copies them down, in every
-/// combination of forms; the buffers' home is `home`, which may be another stream.
+/// combination. The buffers' home is `home`, which may be another stream.
 #[track_caller]
 pub(crate) fn every_form<K: StreamKind>(
     stream: &Stream<K>,
@@ -145,12 +145,12 @@ pub(crate) fn every_form<K: StreamKind>(
     Ok(())
 }
 
-/// The bytes of a whole buffer.
+/// Returns the bytes of a whole buffer.
 pub(crate) fn contents(stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<Vec<u8>> {
     Down::Borrowed.fetch(stream, buffer.into())
 }
 
-/// `assert_bytes` with a name, and quick where both are equal, which matters under Miri.
+/// Like `assert_bytes`, with a name, and quick if both are equal, which matters under Miri.
 #[track_caller]
 pub(crate) fn same(actual: &[u8], expected: &[u8], what: &str) {
     if actual != expected {
@@ -159,8 +159,8 @@ pub(crate) fn same(actual: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// Like `pattern`, but cheap for many mebibytes: a block of prime length, repeated, with the number
-/// of each page stamped in.
+/// Like `pattern`, but cheap for many mebibytes: a block of prime length, repeated, with the number of each
+/// page in it.
 pub(crate) fn varied(seed: u64, len: usize) -> Vec<u8> {
     const BLOCK: usize = 4093;
     const PAGE: usize = 65_536;
@@ -181,8 +181,8 @@ pub(crate) fn varied(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A size for real devices, a smaller one for the simulated driver, which shares the host's memory,
-/// or a small one for Miri, which is slow.
+/// Selects a size: for real devices, for the simulated driver, which uses host memory, or for Miri, which is
+/// slow.
 pub(crate) fn scaled(real: usize, simulated: usize, interpreted: usize) -> usize {
     if cfg!(miri) {
         return interpreted;

@@ -38,7 +38,7 @@ pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()
 }
 
-/// Asserts that a capture refused an operation, by its name.
+/// Asserts that a capture refused the operation of this name.
 #[track_caller]
 pub(crate) fn not_captured<R>(done: Result<R>, name: &str) {
     match done {
@@ -48,7 +48,7 @@ pub(crate) fn not_captured<R>(done: Result<R>, name: &str) {
     }
 }
 
-/// Adds one to each element, by a kernel.
+/// Adds one to each element by a kernel.
 pub(crate) fn add_one(
     stream: &Stream,
     function: &cuda_core::Function,
@@ -236,7 +236,7 @@ gpu_test! {
             captured.fill(&mut x, 3)
         })?;
         says(stream.wait_event(&inside), "the event was last recorded in a capture");
-        // The event is of use again.
+        // The event can be used again.
         inside.record(&stream)?;
         inside.synchronize()?;
         graph.instantiate()?.launch(&stream)?;
@@ -262,7 +262,7 @@ gpu_test! {
             })
         }));
         assert!(panicked.is_err());
-        // Two streams, which the capture does not join.
+        // The capture does not join these two streams.
         for panics in [false, true] {
             let on_both = || {
                 Graph::capture([&context, &context], |[one, two]| {

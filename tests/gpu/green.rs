@@ -5,7 +5,7 @@ use std::ptr;
 use cuda_core::{Context, Device, Error, Event, EventFlags, Result, SmResource};
 use support::{context, gpu_test, refusal};
 
-/// A few multiprocessors, and the rest.
+/// Splits a device into a few multiprocessors, and the rest.
 fn split(ordinal: u32) -> Result<(SmResource, SmResource)> {
     let device = Device::get(ordinal)?;
     let all = device.sm_resource()?;
@@ -34,7 +34,7 @@ gpu_test! {
         guard.restore()?;
         assert_eq!(context::current(), ptr::null_mut());
 
-        // Work of both, and of the primary context, on one buffer.
+        // Both green contexts and the primary context work on one buffer.
         let (a, b) = (green.create_stream()?, other.create_stream()?);
         let home = Device::get(0)?.create_stream()?;
         let mut buffer = home.alloc::<u32>(1000)?;
@@ -42,7 +42,7 @@ gpu_test! {
         b.fill(buffer.slice_mut(500..)?, 2)?;
         let event = Event::new(&green, EventFlags::DEFAULT)?;
         event.record(&a)?;
-        // Everything made in it keeps it alive.
+        // The objects made in a context keep it alive.
         drop((green, other));
         let mut back = vec![0; 1000];
         home.download(&buffer, &mut back)?;

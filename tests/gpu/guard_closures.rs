@@ -1,4 +1,4 @@
-//! Guards as closures.
+//! Guards that enclose a closure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 

@@ -13,7 +13,7 @@ use support::{check, context, gpu_test};
 use crate::flat::{InUse, assert_flat};
 use crate::stack;
 
-/// Device, and the handle of its primary context.
+/// Returns a device, and the handle of its primary context.
 pub(crate) fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
     let device = Device::get(ordinal)?;
     let primary = device.context()?;
@@ -25,7 +25,7 @@ pub(crate) fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
     Ok((device, primary.as_raw()))
 }
 
-/// `cuCtxGetDevice`.
+/// Returns the device of `cuCtxGetDevice`.
 #[track_caller]
 fn current_device() -> u32 {
     let mut device = -1;
@@ -122,8 +122,8 @@ gpu_test! {
             }
             for depth in (0..4_usize).rev() {
                 drop(guards.pop());
-                // The context entered by the guard below; at the bottom, what was current before
-                // them all.
+                // The context entered by the guard below this one; for the lowest guard, the context current
+                // before all of them.
                 let (_, below) = pairs[depth.saturating_sub(1) % 2];
                 assert_eq!(context::current(), below, "exit {depth}");
             }
@@ -146,8 +146,8 @@ gpu_test! {
             })
         };
         rounds(100)?;
-        // A leak of 1,200 bytes a round would exceed this. The simulated driver's record of the calls takes
-        // half of it.
+        // A leak of 1,200 bytes per round would exceed this. The simulated driver's log of calls takes half
+        // of it.
         let most = InUse { device: 1 << 20, host: 1 << 20, files: 8 };
         let many = if cfg!(miri) { 10 } else { 900 };
         assert_flat(&[d1.context()?], &most, || rounds(many))?;
@@ -183,8 +183,8 @@ gpu_test! {
     needs 2;
     fn a09_guards_per_thread() -> Result<()> {
         let step = Barrier::new(2);
-        // Each has two guards, both at once; then the inner ones end one after the other, and so do
-        // the outer ones.
+        // Each thread enters two guards, both threads at once; then the inner guards end one after the other,
+        // and so do the outer ones.
         let nested = |outer: u32, first: bool| -> Result<()> {
             let (outer, handle) = device(outer)?;
             let (inner, inner_handle) = device(0)?;
@@ -417,7 +417,7 @@ gpu_test! {
         let first = created.enter()?;
         let second = d1.enter()?;
         drop(first);
-        // The program's last reference: the second guard has the handle.
+        // This is the program's last reference, but the second guard has the handle.
         drop(created);
         drop(second);
         assert_eq!(context::current(), handle);
@@ -425,7 +425,7 @@ gpu_test! {
         let current = Context::current()?.expect("one is current");
         current.synchronize()?;
         drop(current);
-        // Replacing it releases it.
+        // Replacing the current context releases it.
         let before = d1.context()?.set_current()?;
         assert_eq!(before.as_raw(), handle);
         drop(before);

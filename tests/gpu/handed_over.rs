@@ -1,4 +1,4 @@
-//! Events and memory that other code owns, and those that it takes over.
+//! Events and memory that other code owns, and those that the library hands over to other code.
 
 use std::ptr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use cuda_core::{
 use cuda_sys::{CUdeviceptr, CUevent, CUresult, cuEventDestroy_v2, cuMemFree_v2};
 use support::{check, gpu_test, one_stream, refusal, stall, two_streams};
 
-/// An event or memory that the library has handed over; releases it, and counts that.
+/// An event or memory that the library has handed over. Dropping this releases it, and counts that.
 struct Taken {
     event: CUevent,
     memory: CUdeviceptr,
@@ -35,9 +35,9 @@ impl Taken {
 
     fn release(&self) -> CUresult {
         match self.memory {
-            // SAFETY: the library has handed the event over, and no other code uses it any more.
+            // SAFETY: the library has handed the event over, and no other code uses it.
             0 => unsafe { cuEventDestroy_v2(self.event) },
-            // SAFETY: the library has handed the memory over, and no work uses it any more.
+            // SAFETY: the library has handed the memory over, and no work uses it.
             memory => unsafe { cuMemFree_v2(memory) },
         }
     }
@@ -48,7 +48,7 @@ impl Drop for Taken {
         self.released.fetch_add(1, Ordering::SeqCst);
         let mut result = self.release();
         if result != cuda_sys::CUDA_SUCCESS {
-            // A sweep of failing calls lets one call fail, and looks for leaks afterwards.
+            // A sweep lets one call fail, and looks for leaks afterwards.
             result = self.release();
         }
         if !thread::panicking() {
@@ -77,7 +77,7 @@ gpu_test! {
         event.synchronize()?;
         other.synchronize()?;
         event.elapsed_since(&start)?;
-        // The owner has it.
+        // The event belongs to its owner.
         let refused = event.into_raw().expect_err("the owner has it");
         assert!(refused.error.to_string().contains("owner"), "{refused}");
         let Rejected { value: event, .. } = refused;
@@ -86,7 +86,7 @@ gpu_test! {
         assert_eq!(released.load(Ordering::SeqCst), 0);
         event.close()?;
         assert_eq!(released.load(Ordering::SeqCst), 1);
-        // SAFETY: refused.
+        // SAFETY: the null handle is refused.
         let null = unsafe {
             Event::from_raw(ptr::null_mut(), EventFlags::DEFAULT, &context, ())
         };
@@ -141,7 +141,7 @@ gpu_test! {
         let buffers = [
             (stream.alloc_with::<u8>(&pool.allocator(), 4096)?, "caching pool"),
             (stream.alloc_with::<u8>(&custom, 4096)?, "custom allocator"),
-            // SAFETY: memory of the owner, which no other code uses.
+            // SAFETY: the memory belongs to the owner, and no other code uses it.
             (unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, owner) }?, "owner"),
         ];
         for (mut buffer, why) in buffers {

@@ -1,4 +1,4 @@
-//! The support library itself, with the driver under test.
+//! Tests of the support library itself, with the driver under test.
 
 use std::ptr;
 use std::time::{Duration, Instant};

@@ -12,8 +12,8 @@ gpu_test! {
         let mut x = one.alloc_zeroed::<u32>(n)?;
         let mut y = one.alloc_zeroed::<u32>(n)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, n)?;
-        // Both streams have made every kind of call once.
-        // SAFETY: `n` elements.
+        // Makes every kind of call on both streams once.
+        // SAFETY: the buffer has `n` elements.
         unsafe { one.kernel(&add_one).elements(n).arg(&mut x).arg(n as u32).launch() }?;
         two.copy(&x, &mut y)?;
         two.download(&y, &mut host)?;
@@ -91,8 +91,8 @@ gpu_test! {
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..EACH {
-                            // SAFETY: one word, which lives until the stream has been waited for,
-                            // added to atomically.
+                            // SAFETY: the kernel adds atomically to one word, which lives until the stream
+                            // has been waited for.
                             unsafe { stream.kernel(&increment).block(2).arg(address).launch() }?;
                         }
                         Ok(())

@@ -27,7 +27,7 @@ gpu_test! {
         let mut launch = stream.kernel(&saxpy).elements(n as usize).arg(2.0f32).arg(&xs).arg(&mut ys).arg(n);
         // SAFETY: `n` elements of each.
         unsafe { launch.launch() }?;
-        // SAFETY: the same launch, of `n` elements of each.
+        // SAFETY: as above.
         unsafe { launch.launch() }?;
         let mut back = vec![0.0; n as usize];
         stream.download(&ys, &mut back)?;
@@ -85,7 +85,7 @@ gpu_test! {
         for buffer in &buffers {
             launch = launch.arg(buffer);
         }
-        // More arguments than are stored inline.
+        // More arguments than a launch stores inline.
         for buffer in buffers.iter().cycle().take(30) {
             launch = launch.uses(buffer);
         }
@@ -110,7 +110,7 @@ gpu_test! {
             assert!(text.contains(&first), "{text}");
             assert!(text.ends_with(&format!(", … ({})", functions.len())), "{text}");
         }
-        // All of this still works.
+        // The context still works.
         let stream = context.create_stream()?;
         let add_one = module.function("add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
@@ -331,7 +331,7 @@ gpu_test! {
         is_limit(kernel.set_max_dynamic_shared(most + 1), what);
         kernel.set_max_dynamic_shared(most)?;
         run(most)?;
-        // A maximum that is set as a plain attribute applies as well.
+        // A maximum set as a plain attribute applies as well.
         kernel.set_max_dynamic_shared(0)?;
         kernel.set_attribute(
             cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -400,11 +400,11 @@ gpu_test! {
             // SAFETY: no parameter.
             unsafe { launch.launch() }?;
             let add_one = kernels::get(&context, "add_one")?;
-            // Of a kernel with parameters that it was not given.
+            // The queries work before the launch has all its arguments.
             let mut launch = stream.kernel(&add_one).grid(8).block(32).cluster(2);
             assert!(launch.max_cluster_size()? >= 2);
             assert!(launch.max_active_clusters()? >= 1);
-            // The grid is no multiple of the cluster.
+            // The grid is not a multiple of the cluster.
             // SAFETY: no parameter.
             let refused = unsafe { stream.kernel(&nothing).block(1).grid(7).cluster(2).launch() };
             let refused = refused.expect_err("seven blocks in clusters of two").to_string();

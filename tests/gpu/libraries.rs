@@ -41,7 +41,7 @@ gpu_test! {
             let mut back = [0; 100];
             stream.download(&x, &mut back)?;
             assert_eq!(back, [round + 1; 100]);
-            // Nor does memory of another context work.
+            // Memory of another context is refused as well.
             let other = contexts.iter().find(|other| *other != context).expect("three");
             let stream = other.create_stream()?;
             // SAFETY: refused.
@@ -89,7 +89,7 @@ gpu_test! {
         kernels::register();
         let context = Device::get(0)?.context()?;
         let options = JitOptions::new().max_registers(32).verbose(true).cache(JitCache::All);
-        // A text never compiled before: the driver caches results, and then writes no log.
+        // A text that was never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
         let library = Library::from_ptx_with(&text, &options)?;
@@ -139,7 +139,7 @@ gpu_test! {
         let add_one = library.kernel("add_one")?.function(&context)?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         for _ in 0..2 {
-            // The first launch loads the kernel, which would wait for the stall.
+            // The first launch loads the kernel, and loading would wait for the stall.
             // SAFETY: 64 elements.
             unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
             stream.synchronize()?;
@@ -148,7 +148,7 @@ gpu_test! {
         // SAFETY: 64 elements.
         unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
         stalled.release_after(std::time::Duration::from_millis(50));
-        // The function keeps the library loaded until here.
+        // The function keeps the library loaded until it is dropped.
         drop(library);
         drop(add_one);
         assert!(stream.query()?, "its kernel came first");

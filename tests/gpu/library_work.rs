@@ -8,7 +8,7 @@ use support::{check, gpu_test, one_stream, stall, two_streams};
 
 const LEN: usize = 1 << 16;
 
-/// `to = from`, as a library does it: by raw calls on the stream.
+/// Copies `from` to `to` like another library: by raw calls on the stream.
 fn library_copy(
     stream: &Stream,
     from: &DeviceBuffer<u32>,
@@ -18,12 +18,12 @@ fn library_copy(
     let (source, target) = (from.as_raw(), to.as_raw());
     let work = stream.work().read(from).write(to);
     let call = |raw: CUstream| {
-        // SAFETY: both have `LEN` elements, and live until the work that is noted here is done.
+        // SAFETY: both buffers have `LEN` elements, and live until the work that is noted here is complete.
         let code = unsafe { cuMemcpyDtoDAsync_v2(target, source, LEN * 4, raw) };
         after();
         code
     };
-    // SAFETY: the copy is on this stream, and reads and writes what is named.
+    // SAFETY: the copy is on this stream, and reads and writes the named buffers.
     check("cuMemcpyDtoDAsync", unsafe { work.enqueue(call) }?);
     Ok(())
 }
@@ -44,7 +44,7 @@ gpu_test! {
         stalled.release();
         one.copy(&y, &mut z)?; // after the library
         assert_eq!(one.download_vec(&z)?, [5; LEN]);
-        // What it read is not written under its work.
+        // Memory that the work reads is not written before it is complete.
         let stalled = stall(two.as_raw());
         library_copy(&two, &x, &mut y, || ())?;
         one.fill(&mut x, 6)?;
@@ -116,7 +116,7 @@ gpu_test! {
         };
         // SAFETY: nothing is enqueued.
         assert_eq!(unsafe { name(&stream).enqueue(|raw| raw) }?, stream.as_raw());
-        // SAFETY: a live stream; the capture is ended below.
+        // SAFETY: the stream is live; the capture is ended below.
         let begun = unsafe { cuda_sys::cuStreamBeginCapture_v2(stream.as_raw(), cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED) };
         check("cuStreamBeginCapture", begun);
         // SAFETY: nothing is enqueued.
@@ -126,7 +126,7 @@ gpu_test! {
         let mut end = || unsafe { cuda_sys::cuStreamEndCapture(stream.as_raw(), &mut graph) };
         let mut ended = end();
         if ended != cuda_sys::CUDA_SUCCESS {
-            // A sweep of failing calls lets one call fail.
+            // A sweep lets one call fail.
             ended = end();
         }
         check("cuStreamEndCapture", ended);

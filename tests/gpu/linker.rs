@@ -9,7 +9,7 @@ use cuda_core::{
 use cuda_sim::register_kernel;
 use support::{compile_log, context, gpu_test, refusal};
 
-/// A kernel that calls a function that another text defines.
+/// A kernel that calls a function which another text defines.
 const KERNEL: &str = "
 .version 7.0
 .target sm_52
@@ -36,7 +36,7 @@ const KERNEL: &str = "
 }
 ";
 
-/// The function.
+/// The text that defines the function.
 const FUNCTION: &str = "
 .version 7.0
 .target sm_52
@@ -87,7 +87,7 @@ gpu_test! {
         let cubin = linker.complete()?;
         assert_eq!(context::current(), std::ptr::null_mut());
         stores_twice(&Module::from_cubin(&context, &cubin)?.function("store_twice")?)?;
-        // By itself the kernel does not link.
+        // Without the function the kernel does not link.
         let unresolved = compile_log(Module::from_ptx(&context, KERNEL));
         assert!(unresolved.contains("twice"), "{unresolved}");
         Ok(())
@@ -143,7 +143,7 @@ gpu_test! {
         let primary = first()?;
         let created = Context::new(Device::get(0)?, ContextFlags::default())?;
         let [mut used, mut unused] = [Linker::new(&created)?, Linker::new(&created)?];
-        // Its objects keep the context.
+        // Objects made in the context keep it alive.
         drop(created);
         let guard = primary.enter()?;
         used.add_ptx(KERNEL)?;

@@ -1,4 +1,4 @@
-//! `ContextLocal`: one value per thread and context, made and dropped with the context current.
+//! `ContextLocal`: one value per thread and context, created and dropped with the context current.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use cuda_core::{Context, ContextFlags, ContextLocal, Device, Error, Result};
 use support::{context, gpu_test};
 
-/// What happened to handles: thread, context, and whether it was made or dropped.
+/// Events of handles: thread, context, and whether the handle was created or dropped.
 type Log = Mutex<Vec<(ThreadId, usize, &'static str)>>;
 
 /// Stands for a cuBLAS handle: it remembers the context that was current, and is not `Send`.
@@ -49,7 +49,7 @@ fn events(log: &Log) -> Vec<(ThreadId, usize, &'static str)> {
     log.lock().expect("no panic").clone()
 }
 
-/// One use; returns how often the handle has been used.
+/// Uses the handle once, and returns how often it has been used.
 fn used<F: Fn(&Context) -> Result<Handle>>(
     slot: &ContextLocal<Handle, F>,
     context: &Context,
@@ -102,7 +102,7 @@ gpu_test! {
         let handle = created.as_raw();
         drop(created);
         context::push(handle);
-        // A query of a destroyed context would fail.
+        // With a destroyed context, the query would fail.
         assert!(Context::current()?.is_some());
         assert_eq!(context::pop(), Some(handle));
         drop(slot);
@@ -142,7 +142,7 @@ gpu_test! {
         assert!(matches!(used(&slot, &context), Err(Error::ContextInUse)));
         assert_eq!(context::current(), ptr::null_mut());
         assert_eq!(used(&slot, &context)?, 1);
-        // A panic in a use restores the current context, and keeps the handle.
+        // A panic during a use restores the current context, and keeps the handle.
         let caught = catch_unwind(AssertUnwindSafe(|| {
             slot.with(&context, |_| -> Result<()> { panic!("on the way") })
         }));
@@ -174,7 +174,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn handles_of_a_thread_that_ends_leave_their_context() -> Result<()> {
-        /// Which part of the library a thread uses first, so that its thread-locals may be dropped
+        /// The part of the library that a thread uses first, and whose thread-locals may therefore be dropped
         /// last.
         #[derive(Clone, Copy)]
         enum First {

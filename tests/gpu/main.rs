@@ -1,5 +1,5 @@
-//! The suite for real GPUs and the simulated driver alike, one module per chapter of the
-//! behaviours: `cargo xtask test-gpu`, and on the simulator `cargo xtask test`.
+//! The suite for real GPUs and the simulated driver, one module per chapter of the behaviours. Run with
+//! `cargo xtask test-gpu`, or on the simulator with `cargo xtask test`.
 
 mod adaptors;
 mod allocators;
@@ -9,6 +9,7 @@ mod batches;
 mod cache;
 mod capture;
 mod contexts;
+mod cookbook;
 mod copies;
 mod current;
 mod device_waits;

@@ -16,7 +16,7 @@ gpu_test! {
         let stream = device.create_stream()?;
         let mut values = ManagedBuffer::<u8>::new(&device.context()?, 5000)?;
         values.as_mut_slice()?.copy_from_slice(&pattern(1, 5000));
-        // The device reads what the host wrote, and the other way round.
+        // The device reads what the host wrote, and vice versa.
         let mut copy = stream.alloc::<u8>(5000)?;
         stream.copy(&values, &mut copy)?;
         same(&contents(&stream, &copy)?, &pattern(1, 5000), "what the host wrote");
@@ -38,7 +38,7 @@ gpu_test! {
         let context = stream.context();
         let numbers = ManagedBuffer::from_slice(context, &[1_u32, 2, 3])?;
         assert_eq!(stream.download_vec(&numbers)?, [1, 2, 3]);
-        // The address may be that of earlier memory.
+        // This memory may get the address of earlier memory.
         ManagedBuffer::<u64>::new(context, 1000)?.as_mut_slice()?.fill(u64::MAX);
         let zeroes = ManagedBuffer::<u64>::zeroed(context, 1000)?;
         assert_eq!(stream.download_vec(&zeroes)?, [0; 1000]);
@@ -65,7 +65,7 @@ gpu_test! {
                 values.prefetch(&stream, .., MemoryLocation::Device(device))?;
             }
             let mut launch = stream.kernel(&add_one).elements(LEN).arg(&mut values).arg(LEN as u32);
-            // SAFETY: as many elements as the kernel writes.
+            // SAFETY: the buffer has as many elements as the kernel writes.
             unsafe { launch.launch() }?;
             if prefetched {
                 values.prefetch(&stream, .., MemoryLocation::Host)?;
@@ -113,8 +113,8 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn g04_not_managed() -> Result<()> {
-        // By type: only managed memory has `prefetch` and `advise`. The driver's pointer attributes
-        // agree.
+        // Checked by the type: only managed memory has `prefetch` and `advise`. The driver's pointer
+        // attributes agree.
         let buffer = Device::get(0)?.create_stream()?.alloc::<u8>(100)?;
         assert!(!PointerAttributes::of_device(buffer.as_raw())?.is_managed);
         Ok(())
@@ -180,7 +180,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let here = MemoryLocation::Device(device);
-        // Each half has at least one page of the host and one of the device.
+        // Each half has at least one page on the host and one on the device.
         let values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
         let (first, second) = (..2 << 20, 2 << 20..);
         assert!(!values.attributes(..)?.read_mostly);
@@ -240,14 +240,14 @@ gpu_test! {
     fn g01_prefetched_and_attached() -> Result<()> {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        // SAFETY: attached to all before a device uses it.
+        // SAFETY: the memory is attached to all streams before a device uses it.
         let mut values =
             unsafe { ManagedBuffer::<u32>::new_attached_to_host(&device.context()?, 3000) }?;
         values.as_mut_slice()?.fill(1);
-        // SAFETY: only that stream uses it until it is attached anew.
+        // SAFETY: only that stream uses the memory until it is attached again.
         unsafe { values.attach(&one, ManagedAttach::Single) }?;
         one.fill(values.slice_mut(..1000)?, 2)?;
-        // SAFETY: any device may use it from here on.
+        // SAFETY: from here on, any device may use the memory.
         unsafe { values.attach(&one, ManagedAttach::Global) }?;
         two.fill(values.slice_mut(1000..2000)?, 3)?;
         values.prefetch(&two, .., MemoryLocation::Host)?;
@@ -270,7 +270,7 @@ gpu_test! {
         }
         let mut copy = there.create_stream()?.alloc::<u32>(1 << 16)?;
         two.copy(&values, &mut copy)?;
-        // Waits for both devices' work.
+        // The write waits for both devices' work.
         values.as_mut_slice()?.fill(0);
         let mut back = vec![0; 1 << 16];
         two.download(&copy, &mut back)?;
@@ -329,7 +329,7 @@ gpu_test! {
             owned?.wait()?;
             same(&Down::Borrowed.fetch(&stream, values.as_view())?, &pattern(3, LEN), "owned");
         }
-        // Neither end belongs to the stream's device.
+        // Neither buffer belongs to the stream's device.
         let mut other = ManagedBuffer::<u8>::new(&there.context()?, LEN)?;
         home.copy(&values, &mut other)?;
         same(other.as_slice()?, &pattern(3, LEN), "between two");
@@ -349,8 +349,8 @@ gpu_test! {
         for node in [MemoryLocation::HostNuma(0), MemoryLocation::HostNumaCurrent] {
             let preferred = Advice::SetPreferredLocation(node);
             match values.prefetch(&stream, .., node) {
-                // The header or the driver is older than 12.2: both calls return that error,
-                // without effect.
+                // If the header or the driver is older than 12.2, both calls return that error, without
+                // effect.
                 Err(error) if error.code() == too_old => {
                     let error = values.advise(.., preferred).expect_err("as old");
                     assert_eq!(error.code(), too_old);

@@ -8,17 +8,17 @@ use support::{context, gpu_test, refusal};
 
 use crate::forms::{contents, same, scaled, varied};
 
-/// All devices that there are.
+/// Returns a group of all devices.
 fn all() -> Result<DeviceGroup> {
     DeviceGroup::all()
 }
 
-/// Bytes that differ from rank to rank.
+/// Returns bytes that differ from rank to rank.
 fn bytes_of(rank: usize, len: usize) -> Vec<u8> {
     varied(rank as u64 + 1, len)
 }
 
-/// A buffer on each device, with different bytes.
+/// Allocates a buffer on each device, with different bytes.
 fn filled(group: &DeviceGroup, len: usize) -> Result<Vec<DeviceBuffer<u8>>> {
     let mut buffers = group.alloc::<u8>(len)?;
     for (rank, buffer) in buffers.iter_mut().enumerate() {
@@ -46,7 +46,7 @@ fn pinned(group: &DeviceGroup, bytes: &[u8]) -> Result<PinnedBuffer<u8>> {
     PinnedBuffer::from_slice(group.streams()[0].context(), bytes)
 }
 
-/// No bytes, few, more than a chunk, more than all chunks of one thread.
+/// Returns no bytes, few, more than a chunk, and more than all chunks of one thread.
 fn sizes() -> Vec<usize> {
     let large = scaled(256 << 20, 17 << 20, 5000) + 3;
     vec![0, 1, 4097, scaled(3 << 20, 3 << 20, 70_000), large]
@@ -96,7 +96,7 @@ gpu_test! {
             let mut copies = group.alloc::<u8>(len)?;
             let mut host = pinned(&group, &bytes)?;
             group.upload_all(&host, &mut copies)?;
-            // Waits for every device.
+            // The write waits for every device.
             host.as_mut_slice()?.fill(0xEE);
             hold(&group, &copies, |_| bytes.clone(), &format!("pinned, {len} bytes"))?;
             let mut slice = varied(len as u64 + 1, len);
@@ -109,7 +109,7 @@ gpu_test! {
     }
 }
 
-/// Different lengths, one of them zero.
+/// Returns different lengths, one of them zero.
 fn uneven(group: &DeviceGroup, len: usize) -> Vec<usize> {
     let mut rest = len;
     let last = group.len() - 1;
@@ -285,7 +285,7 @@ gpu_test! {
         assert!(matches!(group.gather(&four, &mut [0; 4]), Err(Error::LengthMismatch(_))));
         let mut host = host;
         assert!(matches!(group.gather(&four, &mut host), Err(Error::LengthMismatch(_))));
-        // Elements of size zero, more of them than can be counted.
+        // Elements of size zero, whose total number cannot be represented.
         let nothing = group.streams().iter().map(|stream| stream.alloc::<[u8; 0]>(usize::MAX));
         let mut nothing = nothing.collect::<Result<Vec<_>>>()?;
         let uncounted = group.scatter(&[[]; 3], &mut nothing);
@@ -352,7 +352,7 @@ gpu_test! {
         let (a, b) = (Device::get(0)?, Device::get(1)?);
         assert_eq!(unreachable.contains(&(a, b)), !a.can_access_peer(b)?);
         if a.can_access_peer(b)? {
-            // Access was enabled, so it can be disabled once.
+            // The group enabled the access, so it can be disabled once.
             a.context()?.disable_peer_access(&b.context()?)?;
         }
         // Access that other code has disabled is no error.

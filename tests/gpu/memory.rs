@@ -13,7 +13,7 @@ use support::{check, gpu_test, pattern, refusal, stall, two_streams};
 
 use crate::forms::{contents, every_form, same, scaled, varied};
 
-/// Bytes in use of a device's default pool, once no work is queued.
+/// Returns the bytes in use of a device's default pool, once no work is queued.
 #[track_caller]
 fn held(device: Device) -> Result<u64> {
     device.synchronize()?;
@@ -29,8 +29,8 @@ fn held(device: Device) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Runs `refused`, which allocates nothing, with each allocator that reports bytes in use, and
-/// compares: the process's default may be one that does not, or that takes its memory elsewhere.
+/// Runs `refused`, which must allocate nothing, with each allocator that reports bytes in use, and compares
+/// the bytes. The process's default allocator may report none, or take its memory elsewhere.
 #[track_caller]
 fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()> {
     let pools = [CachingPool::shared()?, CachingPool::new()];
@@ -59,7 +59,7 @@ gpu_test! {
         let default = context.default_stream()?;
         assert_eq!(default.alloc::<u8>(1000)?.home_stream(), Some(default));
         assert_eq!(context.alloc::<u8>(1000)?.home_stream(), None);
-        // The last handle may be gone.
+        // The last handle of the home stream may be dropped.
         let mut kept = stream.alloc::<u8>(1000)?;
         let id = stream.id();
         drop(stream);
@@ -73,7 +73,7 @@ gpu_test! {
     }
 }
 
-/// What a fill must not write over.
+/// The value of bytes that a fill must not change.
 const CANARY: u8 = 0xEE;
 
 gpu_test! {
@@ -109,7 +109,7 @@ fn ask_for_too_much(stream: &Stream) -> Result<()> {
     }
     let error = stream.alloc::<u8>(isize::MAX as usize).expect_err("half an address space");
     assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
-    // Found without a driver call: the size that wraps around would be a tiny block.
+    // These are found without a driver call: the size that wraps around would be a tiny block.
     let overflow = |error: Option<Error>| match error {
         Some(Error::SizeOverflow { len, element_size, .. }) => (len, element_size),
         other => panic!("an overflow: {other:?}"),
@@ -177,7 +177,7 @@ gpu_test! {
             assert!(back.iter().all(|element| *element == value), "{value:?}: {back:?}");
             Ok(())
         }
-        /// Some value of the type.
+        /// Returns some value of the type.
         fn buffer_default<T: Pod>(stream: &Stream) -> Result<T> {
             let context = stream.context();
             Ok(cuda_core::PinnedBuffer::<T>::zeroed(context, 1)?.as_slice()?[0])
@@ -229,7 +229,7 @@ gpu_test! {
         filled::<[u32; 3]>(&stream, &value[..12], 4)?;
         filled::<[u16; 3]>(&stream, &value[..6], 2)?;
         filled::<[u8; 3]>(&stream, &value[..3], 1)?;
-        // At an address that is no multiple of what divides the size.
+        // Fills at an address that is not a multiple of the size's divisors.
         filled::<[u8; 8]>(&stream, &value[..8], 1)?;
         filled::<[u8; 8]>(&stream, &value[..8], 2)?;
         filled::<[u8; 4]>(&stream, &[7; 4], 3)?;
@@ -243,10 +243,10 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(64)?;
         stream.upload(&pattern(8, 64), &mut buffer)?;
-        // No whole number of patterns.
+        // The range is not a whole number of patterns.
         assert!(refusal(buffer.slice_mut(..7)?.cast::<u16>()).contains("7 bytes"));
         assert!(refusal(buffer.slice_mut(..6)?.cast::<u32>()).contains("6 bytes"));
-        // A whole number, but not aligned to the pattern.
+        // The range is a whole number of patterns, but not aligned to them.
         assert!(refusal(buffer.slice_mut(1..9)?.cast::<u16>()).contains("8 bytes"));
         assert!(refusal(buffer.slice_mut(2..10)?.cast::<u32>()).contains("8 bytes"));
         same(&contents(&stream, &buffer)?, &pattern(8, 64), "after what was refused");
@@ -314,7 +314,7 @@ gpu_test! {
             stream.upload(&varied(index as u64, len), &mut buffer)?;
             buffers.push((index as u64, buffer));
         }
-        // Freeing every other buffer leaves its neighbours alone.
+        // Freeing every other buffer does not affect its neighbours.
         buffers.retain(|(index, _)| index % 2 == 1);
         for (index, buffer) in &buffers {
             same(&contents(&stream, buffer)?, &varied(*index, buffer.len()), "a live buffer");

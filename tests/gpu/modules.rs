@@ -31,7 +31,7 @@ gpu_test! {
         }
         let refused = Module::from_ptx(&context, ".version 7.0\0.target sm_70");
         assert!(refusal(refused).contains("NUL byte"));
-        // The driver still works.
+        // The driver still works after that.
         kernels::load(&context)?.function("nothing")?;
         Ok(())
     }
@@ -41,7 +41,7 @@ gpu_test! {
     needs 1;
     fn s13_text_needs_no_nul_of_its_own() -> Result<()> {
         let context = context()?;
-        // The text ends exactly where its allocation ends.
+        // The text ends exactly at the end of its allocation.
         let exact: Box<str> = kernels::PTX.into();
         Module::from_ptx(&context, &exact)?;
         // SAFETY: PTX text is an image.
@@ -82,7 +82,7 @@ gpu_test! {
     fn m_modules_from_files() -> Result<()> {
         let context = context()?;
         let file = std::env::temp_dir().join(format!("kernels-{}.ptx", std::process::id()));
-        // A text never compiled before: the driver caches results, and then writes no log.
+        // A text that was never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
         std::fs::write(&file, &text).expect("a file");
@@ -121,7 +121,7 @@ gpu_test! {
             .debug_info(false)
             .cache(JitCache::All)
             .verbose(true);
-        // A text never compiled before: the driver caches results, and then writes no log.
+        // A text that was never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
         let module = Module::from_ptx_with(&context, &text, &options)?;
@@ -345,7 +345,7 @@ gpu_test! {
         assert_eq!(resident(plain)?, resident(best)?, "{plain:?}, {best:?}");
         let mut asked = Vec::new();
         let shared = |threads: u32| {
-            // It may call the driver, as any code of the caller.
+            // The function may call the driver, like any code of the caller.
             assert!(Device::count().is_ok());
             asked.push(threads);
             if threads > 256 { usize::MAX >> 1 } else { threads as usize * 64 }
@@ -355,20 +355,20 @@ gpu_test! {
         assert_eq!(asked[..3], [500, 480, 448]);
         let none = function.block_size_with(None, |_| usize::MAX >> 1);
         assert!(matches!(none, Err(Error::Invalid(_))), "{none:?}");
-        // The driver takes the low 32 bits of a size.
+        // The driver uses the low 32 bits of a size.
         for much in [1 << 20, 1 << 31, u32::MAX as usize, 1 << 32, (1 << 32) + 1024, usize::MAX] {
             assert_eq!(fits(&function, 128, much)?, 0, "{much} bytes");
             let size = function.block_size(None, much);
             assert!(matches!(size, Err(Error::Invalid(_))), "{much} bytes: {size:?}");
         }
-        // More than 48 KiB are the kernel's to ask for.
+        // A kernel has more than 48 KiB only if it asks for them.
         assert_eq!(fits(&function, 128, 50 << 10)?, 0);
         function.set_max_dynamic_shared(50 << 10)?;
         assert!(fits(&function, 128, 50 << 10)? > 0);
         let room = function.available_dynamic_shared(1, 128)?;
         assert!(room >= 40 << 10, "{room}");
         assert!(function.available_dynamic_shared(4, 128)? <= room);
-        // Nothing divides by these.
+        // Zeros, by which nothing can be divided, are refused.
         for refused in [
             function.available_dynamic_shared(0, 128).map(drop),
             function.available_dynamic_shared(1, 0).map(drop),

@@ -1,4 +1,4 @@
-//! NCCL: collectives among the devices of one process.
+//! NCCL: collectives between the devices of one process.
 
 use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ mod life;
 mod order;
 mod registered;
 
-/// The first `count` devices, with a stream on each.
+/// Returns the first `count` devices, with a stream on each.
 fn devices(count: u32) -> Result<(Vec<Context>, Vec<Stream>)> {
     let devices = (0..count).map(Device::get).collect::<Result<Vec<_>>>()?;
     let contexts = Device::contexts(devices)?;
@@ -31,8 +31,7 @@ fn devices(count: u32) -> Result<(Vec<Context>, Vec<Stream>)> {
     Ok((contexts, streams))
 }
 
-/// The ranks of a communicator, which end together: where a device is lost, the other rank would wait for
-/// it.
+/// The ranks of a communicator, which end together: if a device is lost, the other rank would wait for it.
 struct Apart(Vec<Communicator>);
 
 impl Deref for Apart {
@@ -49,12 +48,12 @@ impl Drop for Apart {
     }
 }
 
-/// Ranks whose calls do not block.
+/// Joins ranks whose calls do not block.
 fn unblocked(contexts: &[Context]) -> Result<Ranks> {
     Ranks::init_all_with(contexts, &CommunicatorOptions::new().blocking(false))
 }
 
-/// A communicator of these devices, rank by rank, whose calls do not block.
+/// Joins a communicator of these devices, rank by rank, whose calls do not block.
 fn apart(contexts: &[Context]) -> Result<Apart> {
     // SAFETY: the tests enqueue the same operations at all.
     Ok(Apart(unsafe { unblocked(contexts)?.into_communicators() }))
@@ -62,7 +61,8 @@ fn apart(contexts: &[Context]) -> Result<Apart> {
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Calls do not block, and may take only a moment, or as long as real ranks take to join.
+/// Options for calls that do not block, and that may take only a moment, or as long as real ranks take to
+/// join.
 fn impatience() -> CommunicatorOptions {
     CommunicatorOptions::new().blocking(false).limit(match Driver::selected() {
         Driver::Simulated { .. } => SHORT,
@@ -70,7 +70,7 @@ fn impatience() -> CommunicatorOptions {
     })
 }
 
-/// A buffer for each rank, with the elements that `at` gives it.
+/// Allocates a buffer for each rank, with the elements that `at` returns for it.
 fn buffers<T: Pod>(
     streams: &[Stream],
     at: impl Fn(usize) -> Vec<T>,
@@ -79,12 +79,13 @@ fn buffers<T: Pod>(
     streams.iter().enumerate().map(upload).collect()
 }
 
-/// What each buffer holds.
+/// Returns the elements of each buffer.
 fn values<T: Pod>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec<Vec<T>>> {
     streams.iter().zip(buffers).map(|(stream, buffer)| stream.download_vec(buffer)).collect()
 }
 
-/// Ranks whose calls do not block, after an all-reduce of ones, by which NCCL connects them, with the buffers of its sums.
+/// Joins ranks whose calls do not block, connects them by an all-reduce of ones, and returns them with the
+/// buffers of the sums.
 fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
     let (ranks, mut sums) = (unblocked(contexts)?, buffers(streams, |_| vec![1u32; 1000])?);
     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
@@ -92,7 +93,7 @@ fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<Dev
     Ok((ranks, sums))
 }
 
-/// 0, 1, 2 and so on from `first`.
+/// Returns `len` consecutive numbers from `first` on.
 fn from(first: u32, len: u32) -> Vec<u32> {
     (first..first + len).collect()
 }
@@ -120,7 +121,7 @@ gpu_test! {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;
         let on = || ranks.on(&streams);
-        // 0 1 2 3 and 10 11 12 13.
+        // The sources are 0 1 2 3 and 10 11 12 13.
         let sources = buffers(&streams, |rank| from(10 * rank as u32, 4))?;
         let mut wide = buffers(&streams, |_| vec![0u32; 8])?;
         on()?.all_gather(&sources, &mut wide)?;
@@ -144,7 +145,7 @@ gpu_test! {
         let mut sums = buffers(&streams, |rank| from(rank as u32, 2))?;
         on()?.reduce_scatter_in_place(&mut sums, Reduction::Sum)?;
         assert_eq!([values(&streams, &sums)?[0][0], values(&streams, &sums)?[1][1]], [1, 3]);
-        // Nothing to do is no call.
+        // Without elements there is no call.
         let mut none = buffers(&streams, |_| Vec::<u32>::new())?;
         on()?.all_reduce_in_place(&mut none, Reduction::Sum)
     }
@@ -191,7 +192,7 @@ gpu_test! {
     }
 }
 
-/// Copies among two ranks elements that `of` makes of numbers.
+/// Copies elements, which `of` makes from numbers, between two ranks.
 fn copies<T: Pod + PartialEq + Debug>(
     ranks: &Ranks,
     streams: &[Stream],
@@ -237,12 +238,12 @@ gpu_test! {
         };
         missing(c"ncclNothing", "ncclNothing");
         match Driver::selected() {
-            // Its functions are brought by the program.
+            // The program provides its functions.
             Driver::Simulated { .. } => missing(c"ncclAllReduce", "ncclAllReduce"),
             Driver::Loaded => {
                 type GetVersion = unsafe extern "C" fn(&mut c_int) -> c_int;
                 let get = cuda_core::nccl::symbol(c"ncclGetVersion")?;
-                // SAFETY: `nccl.h` declares the function so.
+                // SAFETY: `nccl.h` declares the function with this type.
                 let get = unsafe { std::mem::transmute::<NonNull<c_void>, GetVersion>(get) };
                 let mut code = 0;
                 // SAFETY: it writes one number, to a local.
@@ -305,7 +306,7 @@ gpu_test! {
     fn k_nccl_ranks_of_two_threads_from_one_buffer_to_another() -> Result<()> {
         let (contexts, _) = devices(2)?;
         let ids = [UniqueId::new()?, UniqueId::new()?];
-        // An older NCCL takes one.
+        // An older NCCL accepts only one id.
         let several = cuda_core::nccl::version()? >= Version::new(2, 23);
         let ids = &ids[..if several { 2 } else { 1 }];
         let options = CommunicatorOptions::new().min_ctas(1).max_ctas(2).cga_cluster_size(0);
@@ -425,7 +426,7 @@ gpu_test! {
         for (layer, length) in layers.iter().zip(1..) {
             assert_eq!(values(&streams, layer)?, vec![vec![3; length]; 2]);
         }
-        // An operation that some ranks cannot take part in refuses the group, also if that is ignored.
+        // An operation that some ranks cannot take part in fails the group, even if its error is ignored.
         let mut unequal = vec![streams[0].alloc::<u32>(1)?, streams[1].alloc::<u32>(2)?];
         let refused = group(|group| {
             group.on_ranks(&ranks, &streams)?.all_reduce_in_place(&mut layers[0], Reduction::Sum)?;
@@ -469,7 +470,7 @@ gpu_test! {
             assert_eq!(both([(Some(0), 0), (Some(1), 0)])?, [Some((0, 1)), Some((0, 1))]);
             assert_eq!(both([(Some(3), 0), (None, 0)])?, [Some((0, 1)), None]);
         }
-        // The same devices in a new communicator.
+        // A new communicator with the same devices.
         let mut buffers = buffers(&streams, |_| vec![1u32])?;
         let ranks = Ranks::init_all(&contexts)?;
         ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum)?;

@@ -1,11 +1,11 @@
-//! NVRTC: compiling needs neither a device nor a driver. The simulated driver takes the PTX for the names
-//! and parameters of its kernels.
+//! NVRTC. Compiling needs neither a device nor a driver. The simulated driver reads the names and parameters
+//! of kernels from the PTX.
 
 use cuda_core::nvrtc::{Program, compile, supported_architectures, version};
 use cuda_core::{Device, Error, Function, Module, Result, Stream, Version};
 use support::{gpu_test, kernels, refusal};
 
-/// As in [`support::kernels`], which register what it does with the simulated driver.
+/// The kernel of [`support::kernels`], which registers its effect with the simulated driver.
 const ADD_ONE: &str = r#"extern "C" __global__ void add_one(unsigned *x, unsigned n) {
     if (threadIdx.x < n) x[threadIdx.x] += 1;
 }"#;
@@ -58,7 +58,7 @@ gpu_test! {
         }
         let refused = Program::new(ADD_ONE).option("--no-such-option").compile();
         assert!(matches!(refused, Err(Error::Nvrtc(_))), "{refused:?}");
-        // PTX is no cubin; without an architecture the result is PTX.
+        // PTX is not a cubin; without an architecture the result is PTX.
         let none = Program::new("__global__ void f() { int unused = 1; }").compile_cubin();
         match none {
             Err(Error::Nvrtc(it)) if it.op == "nvrtcGetCUBIN" => assert!(it.log.contains("unused"), "{}", it.log),
@@ -123,7 +123,7 @@ gpu_test! {
             Ok(program) => {
                 let twice = Module::from_ptx(stream.context(), program.compile()?)?.function("twice")?;
                 let mut x = stream.upload_new(&[cuda_core::f16::from_f32(1.5)])?;
-                // SAFETY: x has an element, for the one thread.
+                // SAFETY: x has one element, for the one thread.
                 unsafe { stream.kernel(&twice).block(1).arg(&mut x).launch() }?;
                 assert_eq!(stream.download_vec(&x)?[0].to_f32(), 3.0);
             }
@@ -140,11 +140,11 @@ gpu_test! {
         assert!(version >= Version::new(11, 2), "{version}");
         let known = supported_architectures()?;
         assert!(known.contains(&90) && known.is_sorted(), "{known:?}");
-        // A capability newer than all that NVRTC knows: the newest it knows is used.
+        // For a capability newer than any that NVRTC knows, its newest is used.
         let newest = Program::new(ADD_ONE).capability(9999).compile()?;
         let target = format!(".target sm_{}", known[known.len() - 1]);
         assert!(newest.as_str().contains(&target), "{}", newest.as_str());
-        // An architecture's name is passed on as it is, whatever the capability.
+        // An architecture's name is passed on unchanged, whatever the capability.
         let exact = Program::new(ADD_ONE).capability(52).architecture("90a").compile()?;
         assert!(exact.as_str().contains(".target sm_90a"), "{}", exact.as_str());
         let unknown = Program::new(ADD_ONE).architecture("none").compile();

@@ -6,7 +6,7 @@ use support::{check, context, gpu_test, pattern};
 
 use crate::forms::{contents, same, scaled, varied};
 
-/// Two devices without access to each other's memory, at first and when this is dropped.
+/// Two devices without access to each other's memory, both at first and after this is dropped.
 pub(crate) struct Pair {
     pub(crate) devices: [Device; 2],
     pub(crate) contexts: [Context; 2],
@@ -24,7 +24,7 @@ impl Pair {
 
     fn close(&self) {
         let [a, b] = &self.contexts;
-        // Fails for most callers, since no access was enabled.
+        // Fails in most tests, since they left no access enabled.
         let _ = (a.disable_peer_access(b), b.disable_peer_access(a));
     }
 }
@@ -71,7 +71,7 @@ gpu_test! {
         let [a, b] = &pair.contexts;
         a.enable_peer_access(b)?;
         a.enable_peer_access(b)?;
-        // No error is left for later calls.
+        // The failed call leaves no error for later calls.
         a.synchronize()?;
         b.synchronize()?;
         let stream = a.create_stream()?;
@@ -101,7 +101,7 @@ gpu_test! {
     }
 }
 
-/// Copies from one device to the other and back, on a stream of either.
+/// Copies from one device to the other and back, on a stream of each.
 fn there_and_back(pair: &Pair, len: usize) -> Result<()> {
     let [home, away] = [pair.devices[0].create_stream()?, pair.devices[1].create_stream()?];
     let bytes = varied(len as u64, len);
@@ -170,20 +170,20 @@ gpu_test! {
     }
 }
 
-/// The driver's code for a raw copy between the two buffers, complete when it returns.
+/// Returns the driver's code for a raw copy between the two buffers, which is complete when it returns.
 fn raw_copy(stream: &Stream, from: &DeviceBuffer<u8>, to: &DeviceBuffer<u8>) -> Result<CUresult> {
     from.synchronize()?;
     to.synchronize()?;
-    // With no current context, driver 580 crashes where it would refuse the copy.
+    // Without a current context, driver 580 crashes instead of refusing the copy.
     let _current = stream.context().enter()?;
     // SAFETY: both buffers have this many bytes; nothing else uses them, since they are idle and
     // borrowed, and the stream is waited for below.
     let code =
         unsafe { cuMemcpyAsync(to.as_raw(), from.as_raw(), from.byte_len(), stream.as_raw()) };
-    // If the wait fails, the buffers have recorded the copy.
-    // SAFETY: the copy reads it, and nothing else uses its address.
+    // Noted, so that the buffers are protected even if the wait fails.
+    // SAFETY: the copy reads the buffer, and nothing else uses its address.
     unsafe { from.note_use(stream, Access::Read) }?;
-    // SAFETY: the copy writes it, and nothing else uses its address.
+    // SAFETY: the copy writes the buffer, and nothing else uses its address.
     unsafe { to.note_use(stream, Access::Write) }?;
     stream.synchronize()?;
     Ok(code)
@@ -207,7 +207,7 @@ gpu_test! {
         b.enable_peer_access(a)?;
         assert_eq!(raw_copy(&away, &source, &target)?, cuda_sys::CUDA_SUCCESS, "granted");
         same(&contents(&away, &target)?, &bytes, "read by the other device");
-        // Memory that is allocated later is accessible too.
+        // Memory allocated later is accessible too.
         let mut later = home.alloc_with::<u8>(&pool, LEN)?;
         home.upload(&bytes, &mut later)?;
         away.fill(&mut target, 0)?;

@@ -19,7 +19,7 @@ gpu_test! {
         let (head, tail) = empty.split_at_mut(0)?;
         assert!(head.is_empty() && tail.is_empty());
         assert!(PinnedBuffer::<u8>::from_slice(&context, &[])?.is_empty());
-        // Two empty buffers share nothing that a close could free twice.
+        // Two empty buffers share no memory that a close could free twice.
         let other = PinnedBuffer::<u64>::zeroed(&context, 0)?;
         empty.close()?;
         Ok(other.close()?)
@@ -58,7 +58,7 @@ gpu_test! {
         assert!(aligned.starts_with("elements aligned to 8192 bytes"), "{aligned}");
         let error = PinnedBuffer::<u8>::new(&context, 1 << 50).expect_err("a pebibyte");
         assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
-        // No error persists.
+        // The error does not persist.
         assert_eq!(PinnedBuffer::from_slice(&context, &[1, 2])?.as_slice()?, [1, 2]);
         Ok(())
     }
@@ -67,7 +67,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn f05_double_free() -> Result<()> {
-        // By type: `close` takes the buffer, and returns it only if it is still allocated.
+        // Checked by the type: `close` takes the buffer, and returns it only if it is still allocated.
         let context = Device::get(0)?.context()?;
         let buffer = PinnedBuffer::from_slice(&context, &pattern(5, 100))?;
         buffer.close()?;

@@ -43,7 +43,7 @@ gpu_test! {
         drop(same_size);
         let larger = PinnedBuffer::<u8>::new(&context, 2000)?;
         assert_ne!(address(&larger)?, place, "of another size");
-        // `zeroed` holds for reused memory, too.
+        // `zeroed` also clears reused memory.
         drop(other);
         drop(larger);
         PinnedBuffer::<u8>::new(&context, 2000)?.as_mut_slice()?.fill(7);
@@ -65,7 +65,7 @@ gpu_test! {
         let place = address(&host)?;
         drop(host);
         assert_eq!(address(&pool.alloc(&context, 5000)?)?, place);
-        // A buffer outlives its pool, and a copy its buffer.
+        // A buffer outlives its pool, and a copy outlives its buffer.
         host = pool.alloc(&context, 5000)?;
         drop(pool);
         let stalled = stall(stream.as_raw());
@@ -93,7 +93,7 @@ gpu_test! {
                 assert_eq!(address(&buffer)? % 256, 0, "{len} bytes");
                 buffers.push((seed, buffer));
             }
-            // Some are returned in between, for the next round to use.
+            // Some buffers are returned, for the next round to reuse.
             buffers.swap_remove(round * 3);
             buffers.swap_remove(0);
         }
@@ -141,7 +141,7 @@ gpu_test! {
     }
 }
 
-/// The buffer's address, without a wait for work that writes it.
+/// Returns the buffer's address, without a wait for work that writes the buffer.
 fn address_of_written(buffer: &PinnedBuffer<u8>) -> usize {
     let text = format!("{buffer:?}");
     let digits = text.split("0x").nth(1).expect("an address");
@@ -179,7 +179,7 @@ gpu_test! {
         let context = context()?;
         let before = from_scratch()?;
         let kept = PinnedBuffer::from_slice(&context, &pattern(3, 1000))?;
-        // An allocation of its own, since it is larger than the blocks of slabs.
+        // A separate allocation, since it is larger than the blocks of slabs.
         let large = PinnedBuffer::<u8>::new(&context, 40 << 20)?;
         let usage = PinnedPool::shared().usage()?;
         assert_eq!(usage.used - before.used, 1024 + (40 << 20));
@@ -240,7 +240,7 @@ gpu_test! {
         assert_eq!(usage.reserved - before.reserved, 3 * slab, "memory in use is not limited");
         drop(used);
         assert_eq!(PinnedPool::shared().usage()?.reserved, usage.reserved, "nor released by a drop");
-        // Larger, so that no cached block fits.
+        // The buffers are larger, so that no cached block fits.
         let larger = each(1)?;
         let usage = PinnedPool::shared().usage()?;
         assert!(usage.reserved - before.reserved <= 2 * slab + (2 << 20), "{usage:?}");
@@ -258,13 +258,13 @@ gpu_test! {
         let cached = PinnedBuffer::from_slice(&context, &pattern(5, 3000))?;
         PinnedPool::set_backend(PinnedBackend::Driver);
         let plain = PinnedBuffer::from_slice(&context, &pattern(6, 3000))?;
-        // Each is freed by the backend that allocated it.
+        // Each buffer is freed by the backend that allocated it.
         assert_eq!(PinnedPool::shared().usage()?.used - before.used, 3072);
         same(cached.as_slice()?, &pattern(5, 3000), "of a slab");
         drop(cached);
         PinnedPool::set_backend(PinnedBackend::Slab);
         same(plain.as_slice()?, &pattern(6, 3000), "of the driver");
-        // Driver 580 reports no PORTABLE of memory that is allocated once NCCL was used in the process.
+        // Once the process has used NCCL, driver 580 does not report PORTABLE for newly allocated memory.
         assert!(plain.flags()?.contains(PinnedFlags::MAPPED));
         drop(plain);
         assert_eq!(PinnedPool::shared().usage()?.used, before.used);
@@ -280,7 +280,7 @@ gpu_test! {
         for at in [0, 5000, 9999] {
             let inside = &raw const buffer.as_slice()?[at];
             assert!(is_pinned(inside)?, "byte {at}");
-            // The driver knows the whole slab as the allocation.
+            // To the driver, the allocation is the whole slab.
             let attributes = PointerAttributes::of_host(inside)?;
             assert!(attributes.range_start as usize <= address(&buffer)?, "{attributes:?}");
             assert!(attributes.range_size >= 10_000, "{attributes:?}");
@@ -307,7 +307,7 @@ gpu_test! {
             let code = unsafe { cu::cuMemHostGetDevicePointer_v2(&mut known, place, 0) };
             assert_eq!((code, known), (CUDA_SUCCESS, address), "it is not asked for");
         }
-        // SAFETY: the pinned memory, which is kept below.
+        // SAFETY: the address is that of the pinned memory, which is kept below.
         let mut mapped =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, ()) }?;
         let mut copy = stream.alloc::<u8>(4096)?;
@@ -453,7 +453,7 @@ gpu_test! {
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
         // The system call reports whether it can read the memory, without a signal.
         let readable = || {
-            // SAFETY: a pipe with room for a byte; an unmapped address is an error.
+            // SAFETY: the pipe has room for a byte; an unmapped address is an error.
             (unsafe { libc::write(ends[1], bytes.cast(), 1) }) == 1
         };
         assert!(readable(), "in the parent");
@@ -466,12 +466,13 @@ gpu_test! {
             unsafe { libc::_exit(i32::from(inherited)) };
         }
         let mut status = 0;
-        // SAFETY: a child of this process that no other code waits for; the place is valid for a write.
+        // SAFETY: `pid` is a child of this process that no other code waits for; the place is valid for a
+        // write.
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
         assert!(libc::WIFEXITED(status), "ended by a signal");
         assert_eq!(libc::WEXITSTATUS(status), 0, "the child has the mapping");
         for end in ends {
-            // SAFETY: opened above, closed once.
+            // SAFETY: the descriptor was opened above, and is closed once.
             unsafe { libc::close(end) };
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! J: copies and fills in rows.
+//! J: copies and fills of rows.
 
 use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
@@ -9,11 +9,10 @@ use support::{context, gpu_test, pattern, refusal, stall};
 
 use crate::forms::{contents, same};
 
-/// The layout of rows on one side of a copy: bytes to skip, pitch in bytes, rows from slice to
-/// slice.
+/// The layout of rows on one side of a copy: bytes to skip, pitch in bytes, rows from slice to slice.
 type Side = (usize, usize, usize);
 
-/// The content of `target` after a copy of these rows.
+/// Returns the content of `target` after a copy of these rows.
 fn copied(
     source: &[u8],
     from: Side,
@@ -74,7 +73,7 @@ fn every_direction<K: StreamKind>(
     stream.copy_pitched(source.pitched(from)?, back.slice_mut(put..)?.pitched(to)?)?;
     same(back.as_slice()?, &expected, &format!("on the host {what}"));
 
-    // Memory that is not pinned has no gaps.
+    // In memory that is not pinned, rows have no gaps.
     let [width, height, depth] = size;
     let packed = copied(&bytes, ends.0, &vec![0; LEN], (0, width, height), size);
     let packed = &packed[..width * height * depth];
@@ -172,7 +171,7 @@ gpu_test! {
     needs 1, heavy;
     fn j09_rows_from_and_to_slices_of_several_chunks() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
-        // Rows that are longer than a chunk, several in a chunk, and several planes in one.
+        // Rows longer than a chunk, several rows per chunk, and several planes per chunk.
         for [width, height, depth] in [[300_001, 2, 2], [1001, 700, 1], [100, 30, 250]] {
             let shape = Shape::volume(width, height, depth)
                 .with_pitch(4 * width + 12)
@@ -183,7 +182,7 @@ gpu_test! {
             let mut back = vec![0; values.len()];
             stream.download_pitched(image.pitched(shape)?, &mut back)?;
             assert!(back == values, "{shape:?}");
-            // The bytes between are as they were.
+            // The bytes between the rows are unchanged.
             let all = stream.download_vec(&image)?;
             let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
             assert_eq!(sum(&all), sum(&values), "{shape:?}");
@@ -207,7 +206,7 @@ gpu_test! {
             assert!(back == values);
             Ok(())
         };
-        // With room for the elements.
+        // The thread's stack has room for the elements.
         let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(test);
         thread.expect("a thread").join().expect("no panic")
     }
@@ -308,7 +307,7 @@ gpu_test! {
         filled(&stream, 0x1234_u16, &0x1234_u16.to_ne_bytes())?;
         filled(&stream, 0x1234_5678_u32, &0x1234_5678_u32.to_ne_bytes())?;
         filled(&stream, [0x1234_5678_u32; 2], &0x1234_5678_u32.to_ne_bytes().repeat(2))?;
-        // By several calls: bytes that do not repeat.
+        // By several calls: values whose bytes do not repeat.
         filled(&stream, 0x1234_5678_9abc_def0_u64, &0x1234_5678_9abc_def0_u64.to_ne_bytes())?;
         filled(&stream, [1_u8, 2, 3], &[1, 2, 3])?;
         filled(&stream, [1_u16, 2, 2], &[1_u16, 2, 2].map(u16::to_ne_bytes).concat())?;
@@ -341,7 +340,7 @@ gpu_test! {
         let mut back = PinnedBuffer::<u32>::zeroed(stream.context(), width * height)?;
         stream.copy_pitched(image.pitched()?, back.pitched_mut(dense)?)?;
         assert_eq!(back.as_slice()?, values);
-        // One column.
+        // Copies one column.
         let column = Shape::plane(1, height).with_pitch(image.pitch());
         let part = image.as_bytes().slice(7 * 4..)?.cast::<u32>();
         let mut numbers = stream.alloc::<u32>(height)?;

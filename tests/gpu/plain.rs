@@ -1,4 +1,4 @@
-//! E: device memory that belongs to no stream, in one piece or in rows.
+//! E: device memory that belongs to no stream, contiguous or in rows.
 
 use cuda_core::{Allocator, Device, DeviceAllocator as _, Error, PitchedBuffer, Result};
 use support::{gpu_test, pattern, refusal};
@@ -20,7 +20,7 @@ gpu_test! {
         }
         let empty = context.alloc::<u64>(0)?;
         assert!(empty.is_empty() && empty.as_raw() != 0);
-        // An allocator, which would have to free that address, refuses.
+        // The allocator refuses, because it would have to free that address.
         let refused = Allocator::plain().allocate(&stream, 0);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         Ok(empty.close()?)
@@ -42,7 +42,7 @@ gpu_test! {
         }
         let overflow = context.alloc::<u64>(1 << 61).expect_err("wraps to nothing");
         assert!(matches!(overflow, Error::SizeOverflow { .. }), "{overflow:?}");
-        // E04: no error persists.
+        // E04: the error does not persist.
         let stream = context.create_stream()?;
         let mut buffer = context.alloc::<u8>(100)?;
         stream.fill(&mut buffer, 4)?;

@@ -29,13 +29,13 @@ gpu_test! {
         assert_eq!(start.buffer_id, inside.buffer_id);
         assert!(start.host_pointer.is_null(), "the host cannot access it");
 
-        // The current context's device can access it.
+        // The device of the current context can access it.
         let _guard = device.enter()?;
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 10_000)?;
         let middle = &raw const pinned.as_slice()?[5000];
         let inside = PointerAttributes::of_host(middle)?;
         assert_eq!(inside.memory_type, Some(MemoryType::Host));
-        // The chunk's slab may have been pinned for another device's sake.
+        // The chunk's slab may have been pinned for another device.
         assert!(!inside.context.is_null());
         assert_ne!(inside.device_pointer, 0);
         let seen = PointerAttributes::of_device(inside.device_pointer)?.host_pointer;
@@ -80,7 +80,7 @@ gpu_test! {
     }
 }
 
-/// Records its drop.
+/// An owner that records its drop.
 pub(crate) struct Owner {
     pub(crate) _memory: DeviceBuffer<u8>,
     pub(crate) dropped: Arc<AtomicBool>,
@@ -101,7 +101,7 @@ gpu_test! {
         let address = memory.as_raw();
         let dropped = Arc::new(AtomicBool::new(false));
         let owner = Owner { _memory: memory, dropped: dropped.clone() };
-        // SAFETY: memory of the owner, which no other code uses.
+        // SAFETY: the memory belongs to the owner, and no other code uses it.
         let mut buffer =
             unsafe { DeviceBuffer::<u32>::from_raw(address, 1024, &there.context()?, owner) }?;
         assert_eq!(buffer.device(), there);
@@ -127,7 +127,7 @@ gpu_test! {
         let dropped = Arc::new(AtomicBool::new(false));
         let owner = Owner { _memory: memory, dropped: dropped.clone() };
         let context = device.context()?;
-        // SAFETY: memory of the owner, which no other code uses.
+        // SAFETY: the memory belongs to the owner, and no other code uses it.
         let mut buffer =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, owner) }?;
         stream.fill(&mut buffer, 1)?;
@@ -154,11 +154,11 @@ impl Drop for FreesInOrder {
         self.dropped.store(true, Ordering::Release);
         let free = || {
             let stream = std::ptr::without_provenance_mut(self.stream);
-            // SAFETY: memory of a pool, which is freed once; the stream is live, and all work that uses the
-            // memory comes before.
+            // SAFETY: the memory is a pool's, and is freed once; the stream is live, and all work that uses
+            // the memory comes before.
             unsafe { cuda_sys::cuMemFreeAsync(self.address, stream) }
         };
-        // A sweep of failing calls lets one call fail, and looks for leaks afterwards.
+        // A sweep lets one call fail, and looks for leaks afterwards.
         let freed = free() == cuda_sys::CUDA_SUCCESS || free() == cuda_sys::CUDA_SUCCESS;
         assert!(freed || std::thread::panicking(), "the memory is not free");
     }
@@ -176,7 +176,7 @@ gpu_test! {
         let dropped = Arc::new(AtomicBool::new(false));
         let owner =
             FreesInOrder { address, stream: stream.as_raw().addr(), dropped: dropped.clone() };
-        // SAFETY: memory of the owner, which frees it in the order of the stream.
+        // SAFETY: the memory belongs to the owner, which frees it in the order of the stream.
         let mut buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(address, 4096, &stream, owner) }?;
         other.fill(&mut buffer, 1)?;
         assert_eq!(contents(&other, &buffer)?, [1; 4096]);
@@ -198,7 +198,7 @@ gpu_test! {
         let mut captured = None;
         let graph = Graph::capture(&context, |stream| {
             captured = Some(stream.clone());
-            // SAFETY: memory of a buffer that outlives this one.
+            // SAFETY: the memory belongs to a buffer that outlives this one.
             let refused = unsafe { DeviceBuffer::<u8>::from_raw_on(memory.as_raw(), 4096, stream, ()) };
             assert!(refusal(refused).contains("capture"));
             Ok(())
@@ -222,7 +222,7 @@ gpu_test! {
             Ok((memory.as_raw(), Box::new(Owner { _memory: memory, dropped: dropped.clone() })))
         };
         let (address, empty) = owner(16)?;
-        // SAFETY: memory of the owner.
+        // SAFETY: the memory belongs to the owner.
         let buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &context, empty) }?;
         assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
         let stream = context.create_stream()?;
@@ -231,7 +231,7 @@ gpu_test! {
         let buffer = unsafe { DeviceBuffer::<u32>::from_raw_on(address, 0, &stream, empty) }?;
         assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
         let (address, odd) = owner(16)?;
-        // SAFETY: memory of the owner, which has 16 bytes from `address` on.
+        // SAFETY: the memory belongs to the owner, and has 16 bytes from `address` on.
         let refused = unsafe { DeviceBuffer::<u32>::from_raw(address + 2, 1, &context, odd) };
         assert!(refusal(refused).ends_with("aligned to 4"));
         assert!(dropped.load(Ordering::Acquire));
@@ -248,13 +248,13 @@ gpu_test! {
         let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
         let mut host = PinnedBuffer::<u8>::with_flags(&context, 4096, flags)?;
         host.as_mut_slice()?.copy_from_slice(&pattern(9, 4096));
-        // Driver 580 reports no PORTABLE of memory that is allocated once NCCL was used in the process.
+        // Once the process has used NCCL, driver 580 does not report PORTABLE for newly allocated memory.
         assert!(host.flags()?.contains(PinnedFlags::MAPPED), "{:?}", host.flags()?);
         let address = host.device_ptr()?;
-        // SAFETY: the pinned memory, which is kept below.
+        // SAFETY: the address is that of the pinned memory, which is kept below.
         let mut mapped =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, ()) }?;
-        // The device reads and writes it in place, at its own address.
+        // The device reads and writes the memory in place, at its own address.
         let mut copy = stream.alloc::<u8>(4096)?;
         stream.copy(&mapped, &mut copy)?;
         same(&contents(&stream, &copy)?, &pattern(9, 4096), "read in place");

@@ -1,4 +1,4 @@
-//! The Rust examples of the README, which the build script writes to files.
+//! The README's Rust examples, which the build script writes to files.
 
 use cuda_core::Result;
 use support::gpu_test;
@@ -13,7 +13,7 @@ gpu_test! {
 gpu_test! {
     needs 1, nvrtc;
     fn the_readmes_kernel() -> Result<()> {
-        // As the simulator's library has it.
+        // The kernel as in the simulator's library.
         cuda_sim::kernels! {
             fn twice(x: &mut [f32; n], n: u32) {
                 x.iter_mut().for_each(|x| *x *= 2.0);

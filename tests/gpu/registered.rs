@@ -12,7 +12,7 @@ use support::{block_on, gpu_test, kernels, pattern};
 
 use crate::forms::same;
 
-/// Memory that shares no page with anything else.
+/// Memory that shares no page with other memory.
 struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -23,7 +23,7 @@ impl Pages {
         let layout = Self::layout(bytes.len());
         // SAFETY: the size is at least one page.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
-        // SAFETY: as many bytes, just allocated.
+        // SAFETY: as many bytes were just allocated.
         unsafe { start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let len = bytes.len();
         Self { start, len }
@@ -42,12 +42,12 @@ impl Drop for Pages {
     }
 }
 
-// SAFETY: the value owns what it points to.
+// SAFETY: the value owns the memory that it points to.
 unsafe impl Send for Pages {}
-// SAFETY: nothing writes what it points to by a shared reference.
+// SAFETY: nothing writes the memory through a shared reference.
 unsafe impl Sync for Pages {}
 
-// SAFETY: the elements are initialised, on the heap, and no other code has them.
+// SAFETY: the elements are initialised and on the heap, and no other code accesses them.
 unsafe impl StableHost for Pages {
     type Element = u8;
 

@@ -1,4 +1,4 @@
-//! E13: buffers that change their length, and views as another type.
+//! E13: buffers that change their length, and views as another element type.
 
 use cuda_core::{Device, Error, Graph, Rejected, Result};
 use support::{gpu_test, pattern, refusal};
@@ -17,7 +17,7 @@ gpu_test! {
         buffer.truncate(2000);
         assert_eq!((buffer.len(), buffer.capacity(), buffer.as_raw()), (2000, 5000, address));
         same(&contents(&stream, &buffer)?, &pattern(13, 5000)[..2000], "shrunk");
-        // Within the capacity.
+        // Resizes within the capacity.
         buffer.resize(&stream, 4000)?;
         assert_eq!((buffer.len(), buffer.as_raw()), (4000, address));
         buffer.truncate(1500);
@@ -81,7 +81,7 @@ gpu_test! {
         let mut buffer = home.alloc::<u32>(1000)?;
         for round in 0..5 {
             writer.fill(&mut buffer, round)?;
-            // Copied after the fill, and freed after the copy.
+            // The copy comes after the fill, and the free after the copy.
             buffer.reserve(&mover, 1000 + round as usize)?;
             buffer.resize(&mover, 1000)?;
             buffer.shrink_to_fit(&home)?;
@@ -131,7 +131,7 @@ gpu_test! {
             let numbers: Vec<usize> = why.split(' ').filter_map(|word| word.parse().ok()).collect();
             (numbers[0], numbers[1], numbers[2])
         };
-        // No whole number of elements; a whole number, but misaligned.
+        // Not a whole number of elements, then a whole number, but misaligned.
         assert_eq!(refused(bytes.slice(..6)?.cast::<u32>().expect_err("six bytes")), (6, 4, 4));
         assert_eq!(refused(bytes.slice(2..6)?.cast::<u32>().expect_err("at 2")), (4, 4, 4));
         assert_eq!(refused(bytes.slice(1..3)?.cast::<u16>().expect_err("at 1")), (2, 2, 2));
@@ -142,7 +142,7 @@ gpu_test! {
         assert_eq!(bytes.slice(8..8)?.cast::<u64>()?.len(), 0);
         assert_eq!(bytes.slice(..0)?.cast::<[u64; 0]>()?.len(), 0);
         assert_eq!(refused(bytes.as_view().cast::<[u8; 0]>().expect_err("no size")), (1000, 0, 1));
-        // To words and back.
+        // Casts to words and back.
         let words = bytes.cast::<u32>()?;
         assert_eq!(words.len(), 250);
         let Rejected { error, value: words } = words.cast::<[u32; 3]>().expect_err("250 are no triples");
@@ -169,7 +169,7 @@ gpu_test! {
         assert_eq!(stream.download_vec(&x)?, [2; 1000]);
         drop(graph);
         x.resize(&stream, more)?;
-        // In a capture, the copy is an operation of the graph.
+        // In a capture, moving the elements is an operation of the graph.
         let mut last = stream.alloc::<u32>(1)?;
         let graph = Graph::capture(stream.context(), |stream| {
             let mut list = stream.alloc::<u32>(100)?;

@@ -13,7 +13,7 @@ use support::{context, gpu_test};
 use crate::guards::device;
 use crate::stack;
 
-// Every release has these signatures; `cudaError_t` is an int.
+// All releases have these signatures; `cudaError_t` is an int.
 type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
 type SetDevice = unsafe extern "C" fn(c_int) -> c_int;
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
@@ -30,7 +30,8 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Loads the library that `CUDA_TESTS_LIBCUDART` names, which the runner sets for every row.
+    /// Loads the library that `CUDA_TESTS_LIBCUDART` names, which the runner sets for every row of its
+    /// matrix.
     #[track_caller]
     pub(crate) fn load() -> Self {
         let Some(name) = env::var_os("CUDA_TESTS_LIBCUDART").filter(|name| !name.is_empty()) else {
@@ -79,7 +80,7 @@ impl Runtime {
         u32::try_from(version).expect("a version")
     }
 
-    /// The ordinal of the device that the runtime API would use on this thread.
+    /// Returns the ordinal of the device that the runtime API would use on this thread.
     #[track_caller]
     pub(crate) fn device(&self) -> u32 {
         let mut device = -1;
@@ -89,7 +90,7 @@ impl Runtime {
         u32::try_from(device).expect("an ordinal")
     }
 
-    /// `cudaSetDevice`.
+    /// Calls `cudaSetDevice`.
     #[track_caller]
     pub(crate) fn set_device(&self, ordinal: u32) {
         let ordinal = c_int::try_from(ordinal).expect("an ordinal fits an int");
@@ -98,23 +99,23 @@ impl Runtime {
         assert_eq!(code, 0, "cudaSetDevice({ordinal})");
     }
 
-    /// `cudaSetDevice`, and a call that makes the device's primary context current even with a
-    /// runtime before CUDA 12, which postpones that.
+    /// Calls `cudaSetDevice`, and then a function that makes the device's primary context current even with a
+    /// runtime before CUDA 12, which defers that.
     #[track_caller]
     fn use_device(&self, ordinal: u32) {
         self.set_device(ordinal);
         self.initialise();
     }
 
-    /// `cudaFree(NULL)`, which only initialises the runtime, like any of its calls.
+    /// Calls `cudaFree(NULL)`, which only initialises the runtime, like any of its calls.
     #[track_caller]
     fn initialise(&self) {
-        // SAFETY: documented as a call without effect for null.
+        // SAFETY: for null, the call is documented to have no effect.
         let code = unsafe { (self.free)(ptr::null_mut()) };
         assert_eq!(code, 0, "cudaFree(NULL)");
     }
 
-    /// The ordinal of the device on which `cudaMalloc` allocates.
+    /// Returns the ordinal of the device on which `cudaMalloc` allocates.
     #[track_caller]
     fn lands_on(&self) -> u32 {
         let mut memory = ptr::null_mut();
@@ -122,7 +123,7 @@ impl Runtime {
         let code = unsafe { (self.malloc)(&mut memory, 256) };
         assert_eq!(code, 0, "cudaMalloc");
         let device = ordinal_of(memory.addr() as CUdeviceptr);
-        // SAFETY: from the call above; no code uses it.
+        // SAFETY: the memory is from the call above, and no code uses it.
         let code = unsafe { (self.free)(memory) };
         assert_eq!(code, 0, "cudaFree");
         device
@@ -135,7 +136,7 @@ fn ordinal_of(address: CUdeviceptr) -> u32 {
     attributes.device.expect("memory that it knows").ordinal()
 }
 
-/// Asserts that the guard's device is the runtime's, and that both allocate there.
+/// Asserts that the guard's device is the runtime's, and that both allocate on it.
 #[track_caller]
 fn both_on(runtime: &Runtime, ordinal: u32) -> Result<()> {
     assert_eq!(runtime.device(), ordinal);
@@ -169,14 +170,14 @@ gpu_test! {
             assert_eq!(runtime.device(), 0);
             let guard = d1.enter()?;
             assert_eq!(runtime.device(), 1);
-            // A context set inside does not outlast the guard.
+            // A context set inside the guard does not outlast it.
             runtime.set_device(0);
             assert_eq!((runtime.device(), context::current()), (0, p0));
             runtime.set_device(1);
             drop(guard);
             assert_eq!((runtime.device(), context::current()), (0, p0));
 
-            // The guard restores a context set outside.
+            // The guard restores a context set outside of it.
             runtime.set_device(1);
             let guard = d0.enter()?;
             assert_eq!((runtime.device(), context::current()), (0, p0));
@@ -193,7 +194,7 @@ gpu_test! {
     fn a08_runtime_before_inside_after() -> Result<()> {
         let runtime = Runtime::load();
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
-        // The runtime made the current context current.
+        // The runtime makes the context of `base` current.
         for (base, outer, inner) in [(0, d1, d0), (1, d0, d1)] {
             stack::clear();
             runtime.use_device(base);
@@ -269,14 +270,14 @@ gpu_test! {
     }
 }
 
-/// Set in the process that [`a08_runtime_initialises_inside`] starts.
+/// The variable that is set in the process that [`a08_runtime_initialises_inside`] starts.
 const ALONE: &str = "CUDA_TESTS_RUNTIME_ALONE";
 
 gpu_test! {
     needs 2, real, runtime;
     fn a08_runtime_initialises_inside() -> Result<()> {
         let runtime = Runtime::load();
-        // Only in a new process does no device have a primary context.
+        // Only in a new process does no device have a primary context yet.
         if env::var_os(ALONE).is_none() {
             let path = concat!(module_path!(), "::needs_2");
             let (_, test) = path.split_once("::").expect("libtest does not name the crate");
@@ -296,11 +297,11 @@ gpu_test! {
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
         assert!(!d0.primary_state()?.is_active && !d1.primary_state()?.is_active);
         let guard = d0.enter()?;
-        // On the device that the guard made current, in the library's context.
+        // The runtime initialises on the device that the guard made current, in the library's context.
         runtime.initialise();
         assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
         assert!(!d1.primary_state()?.is_active);
-        // And on another device, in a context that the runtime makes.
+        // It also initialises on another device, in a context that it creates.
         runtime.use_device(1);
         assert!(d1.primary_state()?.is_active);
         assert_eq!(context::current(), context::primary(1));

@@ -1,4 +1,4 @@
-//! What was set on launches, builders and options can be asked.
+//! Settings of launches, builders and options can be read back.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -22,7 +22,7 @@ gpu_test! {
         let function = kernels::get(&context, "copy_words")?;
         let plain = stream.kernel(&function);
         assert_eq!((plain.get_grid(), plain.get_block()), (Dimensions::from(1), Dimensions::from(0)));
-        // SAFETY: refused, since no size of a block was set.
+        // SAFETY: the launch is refused, since no block size was set.
         let unset = unsafe { stream.kernel(&function).grid(4).launch() };
         assert!(unset.expect_err("no threads").to_string().contains("`block`, or `elements`"));
         assert_eq!((plain.get_dynamic_shared(), plain.get_cluster()), (0, None));

@@ -18,7 +18,7 @@ const LEN: usize = 2 << 20;
 /// The handle that the child opens, in hexadecimal digits.
 const HANDLE: &str = "CUDA_TESTS_SHARED_MEMORY";
 
-/// Printed by a child that has run its body to the end.
+/// The line that a child prints once its body has completed.
 const DONE: &str = "the child has come to its end";
 
 fn digits(bytes: &[u8; 64]) -> String {
@@ -34,7 +34,7 @@ fn handle() -> Option<[u8; 64]> {
     Some(bytes)
 }
 
-/// Runs this test once more, in another process that receives `name` and `stdin`.
+/// Runs this test again in another process, which receives `name` and `stdin`.
 fn in_another_process(test: &str, name: &[u8; 64], stdin: Stdio) {
     let (_, test) = test.split_once("::").expect("a path");
     let output = Command::new(env::current_exe().expect("the path of the test program"))
@@ -65,8 +65,8 @@ gpu_test! {
             stream.fill(buffer.slice_mut(..1000)?, 0x7E)?;
             stream.synchronize()?;
             buffer.close()?;
-            // SAFETY: the parent keeps its buffer until this process has ended; opening fails, so
-            // nothing is used.
+            // SAFETY: the parent keeps its buffer until this process has ended; opening fails, so the memory
+            // is not used.
             let too_many = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 1 << 40) };
             let error = too_many.expect_err("more than there is");
             assert!(matches!(error, Error::OutOfBounds(_)), "{error:?}");
@@ -97,7 +97,7 @@ gpu_test! {
         if let Some(bytes) = handle() {
             // The parent passes a pool of this device as its child's standard input.
             let fd = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
-            // SAFETY: that pool; the handle of a clone is not zero.
+            // SAFETY: the descriptor is of that pool; the handle of a clone is not zero.
             let pool = unsafe { MemoryPool::import_fd(device, fd) }?;
             let error = stream.alloc_from::<u8>(&pool, 10).expect_err("another process's");
             assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
@@ -115,7 +115,7 @@ gpu_test! {
         let mut buffer = stream.alloc_from::<u8>(&pool, LEN)?;
         stream.upload(&pattern(44, LEN), &mut buffer)?;
         stream.synchronize()?;
-        // The driver exports no pointers of a pool that was never exported.
+        // The driver does not export pointers of a pool that was never exported.
         pool.export_pointer(&buffer).expect_err("not exported yet");
         let fd = pool.export_fd()?;
         let name = pool.export_pointer(&buffer)?;
@@ -148,7 +148,7 @@ gpu_test! {
             unsafe { DeviceBuffer::<u8>::from_raw(address, 100, &context, memory) }?;
         refused(foreign.ipc_handle());
         assert_eq!(IpcMemoryHandle::from_bytes(handle.to_bytes()), handle);
-        // SAFETY: nothing is opened.
+        // SAFETY: no memory is opened.
         let none = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 0) };
         assert!(matches!(none, Err(Error::Invalid(_))), "{none:?}");
         Ok(())

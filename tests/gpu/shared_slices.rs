@@ -1,4 +1,4 @@
-//! Parts of a buffer with several owners.
+//! Parts of a buffer that have several owners.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ gpu_test! {
         assert_eq!((tail.len(), tail.byte_len(), tail.is_empty()), (10, 40, false));
         assert_eq!(tail.as_view().as_raw(), x.as_raw() + 360);
         assert!(matches!(tail.slice(..11), Err(Error::OutOfBounds(ref it)) if it.len == 10));
-        // Copies.
+        // In copies.
         let expected = &numbers[90..];
         assert_eq!(stream.download_vec(&tail)?, expected);
         assert_eq!(stream.download_vec(&stream.copy_new(&tail)?)?, expected);
@@ -36,7 +36,7 @@ gpu_test! {
         let mut share = group.alloc_shares::<f32>(10)?;
         group.scatter(&tail, &mut share)?;
         assert_eq!(group.streams()[0].download_vec(&share[0])?, expected);
-        // Kernels.
+        // As arguments of kernels.
         let module = kernels::load(&context)?;
         let (typed, untyped) = (saxpy::load(&module)?, module.function("saxpy")?);
         let mut y = stream.alloc_zeroed::<f32>(10)?;
@@ -48,11 +48,11 @@ gpu_test! {
         unsafe { launch.launch() }?;
         let thrice: Vec<f32> = expected.iter().map(|x| 3.0 * x).collect();
         assert_eq!(stream.download_vec(&y)?, thrice);
-        // Other elements.
+        // As other elements.
         let bytes = tail.cast::<[u8; 8]>()?.slice(1..2)?.cast::<f32>()?;
         assert_eq!(stream.download_vec(&bytes)?, [92.0, 93.0]);
         assert!(matches!(tail.slice(1..)?.cast::<[f32; 2]>(), Err(Error::Invalid(_))));
-        // Pinned memory.
+        // In pinned memory.
         let host = SharedSlice::from(PinnedBuffer::from_slice(&context, &numbers)?);
         stream.upload(&host.slice(10..20)?, &mut y)?;
         assert_eq!(stream.download_vec(&y)?, numbers[10..20]);
@@ -113,7 +113,7 @@ gpu_test! {
         let dropped = Arc::new(AtomicBool::new(false));
         let (address, owner) = (memory.as_raw(), Owner { _memory: memory, dropped: dropped.clone() });
         let is_dropped = move || dropped.load(Ordering::Acquire);
-        // SAFETY: memory of the owner, which no other code uses.
+        // SAFETY: the memory belongs to the owner, and no other code uses it.
         let mut buffer =
             unsafe { DeviceBuffer::<u32>::from_raw(address, 100, &context, owner) }?;
         stream.fill(&mut buffer, 7)?;
@@ -126,7 +126,7 @@ gpu_test! {
         let stalled = stall(stream.as_raw());
         stream.copy(&part, &mut copy)?;
         stalled.release_after(std::time::Duration::from_millis(10));
-        // On another thread, which waits for the copy.
+        // Drops the last part on another thread, which waits for the copy.
         thread::scope(|scope| scope.spawn(move || drop(part)).join()).expect("no panic");
         assert!(is_dropped());
         assert!(stream.query()?, "the copy came first");

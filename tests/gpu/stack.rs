@@ -1,10 +1,10 @@
-//! The thread's context stack around a part of a test.
+//! Sets up the thread's context stack around a part of a test.
 
 use cuda_sys::CUcontext;
 use support::context;
 
-/// Runs `body` with `handle` pushed by the raw call, asserts that it is the only entry afterwards,
-/// and pops it.
+/// Runs `body` with `handle` pushed by the raw call, asserts that it is the only entry afterwards, and pops
+/// it.
 #[track_caller]
 pub(crate) fn with<R>(handle: CUcontext, body: impl FnOnce() -> R) -> R {
     assert!(context::current().is_null(), "something is current already");

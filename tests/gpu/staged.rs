@@ -31,7 +31,7 @@ gpu_test! {
         let (home, stream) = (context.create_stream()?, context.default_stream()?);
         for len in [0, 1, 4097, 1_048_577] {
             every_form(&stream, &home, len)?;
-            // The stream is also the home.
+            // The copying stream is also the home stream.
             every_form(&stream, &stream, len)?;
             every_form(&home, &stream, len)?;
         }
@@ -84,7 +84,7 @@ gpu_test! {
         let len = scaled(5 << 20, 5 << 20, 2 << 20) + 3;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(len + 2)?;
-        // At an odd offset, between bytes that must not change.
+        // Copies at an odd offset, between bytes that must not change.
         stream.fill(&mut buffer, 0x11)?;
         for up in Up::ALL {
             let bytes = varied(up as u64 + 20, len);
@@ -125,7 +125,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j_staged_many_small() -> Result<()> {
-        // More pieces than fit a chunk, none of which waits for another.
+        // More pieces than fit a chunk. None waits for another.
         const PIECE: usize = 4097;
         let stream = Device::get(0)?.create_stream()?;
         let bytes = varied(40, scaled(3_000, 600, 300) * PIECE);
@@ -143,7 +143,7 @@ gpu_test! {
     needs 1;
     fn j_scope_collects_many() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
-        // More than a scope stages without waiting in between.
+        // More bytes than a scope stages without waiting in between.
         let lens = [1, 0, 300, 5 << 20, 4097, scaled(14 << 20, 14 << 20, 1 << 20) + 1, 2];
         let mut buffers = Vec::new();
         for (seed, len) in lens.into_iter().enumerate() {

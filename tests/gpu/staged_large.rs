@@ -1,22 +1,20 @@
-//! J, S06: copies of large borrowed slices, shared by several threads.
+//! J, S06: copies of large borrowed slices, which several threads share.
 
 use std::thread;
 
 use cuda_core::{Device, Error, Result, Stream, StreamKind};
-use cuda_sys::{
-    CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuGraphDestroy,
-    cuStreamBeginCapture_v2, cuStreamEndCapture,
-};
-use support::{Staged, check, gpu_test, one_stream, stall};
+use cuda_sys::{CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CUDA_SUCCESS};
+use support::{Staged, gpu_test, one_stream, stall};
 
+use crate::capture::Capture;
 use crate::forms::{same, scaled, varied};
 
-/// The size of a chunk, small where large ones take too long.
+/// Returns the size of a chunk, which is small where large chunks take too long.
 fn chunk() -> usize {
     scaled(1 << 20, 64 << 10, 4 << 10)
 }
 
-/// More than a copy may use at once, and no multiple of any unit.
+/// Returns a length beyond what a copy may use at once, and not a multiple of any unit.
 fn large() -> usize {
     10 * chunk() + 4097
 }
@@ -102,20 +100,13 @@ gpu_test! {
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
             cuda_core::staging::trim()?;
             let captured = device.create_stream()?;
-            // SAFETY: the stream outlives the capture, and nothing is enqueued on it.
-            let begun = unsafe { cuStreamBeginCapture_v2(captured.as_raw(), mode) };
-            check("cuStreamBeginCapture", begun);
+            let capture = Capture::begin(&captured, mode);
             let mut back = vec![0; large()];
             let up = stream.upload(&bytes, &mut buffer);
             let down = stream.download(&buffer, &mut back);
-            let mut graph = std::ptr::null_mut();
-            // SAFETY: `graph` is valid for the one handle that the driver writes.
-            let ended = unsafe { cuStreamEndCapture(captured.as_raw(), &mut graph) };
+            assert_eq!(capture.end(), CUDA_SUCCESS, "the capture was invalidated");
             up?;
             down?;
-            check("cuStreamEndCapture", ended);
-            // SAFETY: the call above made the graph, and no other code has it.
-            check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });
             same(&back, &bytes, "copied beside a capture");
         }
         Ok(())
@@ -151,7 +142,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s06_large_source_may_change_while_the_stream_is_busy() -> Result<()> {
         let _staged = Staged::by(3, chunk())?;
-        // No more chunks than are available.
+        // Not more chunks than are available.
         let len = 5 * chunk() + 1;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(len)?;

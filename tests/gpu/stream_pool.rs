@@ -1,4 +1,4 @@
-//! Pools of streams that are used in turn.
+//! Pools of streams, which are used in turn.
 
 use std::collections::HashSet;
 use std::thread;

@@ -73,14 +73,14 @@ gpu_test! {
         for priority in greatest..=least {
             assert_eq!(given(priority)?, priority);
         }
-        // Both ends are clamped, as `StreamBuilder::priority` documents.
+        // Both ends of the range are clamped, as `StreamBuilder::priority` documents.
         assert_eq!(given(greatest - 1)?, greatest);
         assert_eq!(given(least + 1)?, least);
         Ok(())
     }
 }
 
-/// Adds one when it is dropped.
+/// Returns a value that adds one to the counter when it is dropped.
 fn counts_drops(drops: Arc<AtomicU32>) -> OnDrop<impl FnMut() + Send> {
     OnDrop(move || _ = drops.fetch_add(1, Ordering::SeqCst))
 }
@@ -110,7 +110,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c11_host_fn_drop_once() -> Result<()> {
-        // The part in which the enqueue fails is in `tests/sim`.
+        // `tests/sim` covers the case in which the enqueue fails.
         let stream = Device::get(0)?.create_stream()?;
         let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (owned, ran) = (counts_drops(drops.clone()), runs.clone());
@@ -137,7 +137,7 @@ gpu_test! {
         let (tell, told) = mpsc::channel();
         stream.launch_host_func(move || {
             let seen = host.as_slice().map(|host| host.iter().all(|element| *element == 7));
-            // The receiver takes it later.
+            // The receiver reads it later.
             let _ = tell.send(seen);
         })?;
         stream.synchronize()?;
@@ -189,7 +189,7 @@ gpu_test! {
         s2.synchronize()?;
         assert!(!s1.query()?, "the second record is still pending");
 
-        // A wait made now is for the second record.
+        // A wait enqueued now is for the second record.
         s2.wait_event(&event)?;
         assert!(!s2.query()?);
         stall.release();
@@ -236,7 +236,7 @@ gpu_test! {
         let refused = event.record(&s1).expect_err("the stream is of another context");
         assert!(matches!(refused, Error::WrongContext(_)), "{refused:?}");
 
-        // Waiting is permitted, and orders.
+        // Here waiting is permitted, and orders the work.
         let order = Arc::new(Mutex::new(Vec::new()));
         let note = |stream: &Stream, name: &'static str| {
             let order = order.clone();

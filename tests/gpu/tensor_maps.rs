@@ -1,4 +1,4 @@
-//! Tensor maps, by which kernels copy tiles in bulk.
+//! Tensor maps, with which kernels copy tiles in bulk.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ kernel! {
 
 const WIDTH: usize = 40;
 const HEIGHT: usize = 24;
-/// Of a tile.
+/// The side of a tile.
 const SIDE: usize = 16;
 
 fn stream() -> Result<Stream> {
@@ -34,9 +34,9 @@ gpu_test! {
         let tiles = TensorTiles::new([WIDTH, HEIGHT], [SIDE, SIDE]);
         let source = TensorMap::reading(&from, &tiles)?;
         let mut target = TensorMap::writing(&mut to, &tiles)?;
-        // Within, across two edges, and across one. Tiles begin at a multiple of 16 bytes.
+        // Tiles inside the tensor, across two edges, and across one. Tiles begin at a multiple of 16 bytes.
         for (x, y) in [(4, 5), (32, 20), (32, 0)] {
-            // SAFETY: the kernel reads and writes by its maps, within their tensors.
+            // SAFETY: the kernel reads and writes through its maps, within their tensors.
             unsafe { kernel.on(&stream, &source, &mut target, x, y).grid(1).block(1).launch() }?;
         }
         let copied = |x: usize, y: usize| {
@@ -50,7 +50,7 @@ gpu_test! {
     }
 }
 
-/// Whether the driver makes a map of these tiles, of `u32` at this address.
+/// Returns whether the driver accepts a map of these tiles, of `u32` at this address.
 fn accepts(address: u64, tiles: &TensorTiles) -> bool {
     let mut raw = sys::CUtensorMap::default();
     let shape: Vec<u64> = tiles.shape.iter().map(|len| *len as u64).collect();
@@ -63,7 +63,7 @@ fn accepts(address: u64, tiles: &TensorTiles) -> bool {
         TensorSwizzle::Bytes128 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
         _ => sys::CU_TENSOR_MAP_SWIZZLE_NONE,
     };
-    // SAFETY: the lists have a number for each dimension, strides one less; the map is a local.
+    // SAFETY: each list has a number per dimension, the strides one less; the map is a local variable.
     let code = unsafe {
         sys::cuTensorMapEncodeTiled(
             &mut raw,
@@ -88,7 +88,7 @@ gpu_test! {
     fn m_tensor_maps_refuse_what_the_driver_refuses() -> Result<()> {
         let stream = stream()?;
         let memory = stream.alloc_zeroed::<u32>(WIDTH * HEIGHT)?;
-        // For the raw calls.
+        // The raw calls need a current context.
         let _current = stream.context().enter()?;
         let of = |tile: [usize; 2]| TensorTiles::new([WIDTH, HEIGHT], tile).with_strides([4 * WIDTH]);
         let address = memory.as_raw();
@@ -135,7 +135,7 @@ gpu_test! {
         assert!(!accepts(shifted.as_raw(), &of([16, 16])));
         let refused = refusal(TensorMap::reading(shifted, &of([16, 16])).map(drop));
         assert!(refused.contains("the memory begins at a multiple of 16"), "{refused}");
-        // The driver does not know these, ignores them, or what it knows would need more than it is asked.
+        // The driver does not know or ignores these values, or would need more arguments to check them.
         let only_here = [
             (TensorTiles::new([], []), "one dimension to five"),
             (TensorTiles::new([WIDTH, HEIGHT], [16]), "the same number of dimensions"),

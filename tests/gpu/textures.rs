@@ -33,7 +33,7 @@ gpu_test! {
         assert_eq!(texture.descriptor()?, descriptor);
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_ARRAY);
-        // SAFETY: the type says which of the union's fields there is.
+        // SAFETY: the type determines which field of the union is valid.
         assert_eq!(unsafe { resource.res.array.hArray }, array.as_raw());
         assert_eq!(texture.device(), stream.device());
         let plain = Texture::new(&array, &TextureDescriptor::default())?;
@@ -74,7 +74,7 @@ gpu_test! {
         texture.bind(&row)?;
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_LINEAR);
-        // SAFETY: the type says which of the union's fields there is.
+        // SAFETY: the type determines which field of the union is valid.
         assert_eq!(unsafe { resource.res.linear.sizeInBytes }, 4000);
 
         let rows = stream.alloc_zeroed::<f32>(128 * 50)?;
@@ -83,7 +83,7 @@ gpu_test! {
         texture.bind(plane()?)?;
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
-        // SAFETY: the type says which member of the union the driver wrote.
+        // SAFETY: the type determines which field of the union is valid.
         let plane = unsafe { resource.res.pitch2D };
         assert_eq!((plane.width, plane.height, plane.pitchInBytes), (100, 50, 512));
 
@@ -113,7 +113,7 @@ gpu_test! {
         surface.bind(&one)?;
         surface.bind_mut(&mut one)?;
         assert!(matches!(surface.bind_mut(&mut two), Err(Error::Invalid(_))));
-        // SAFETY: the type says which of the union's fields there is.
+        // SAFETY: the type determines which field of the union is valid.
         assert_eq!(unsafe { surface.resource()?.res.array.hArray }, one.as_raw());
         Ok(surface.close()?)
     }
@@ -162,7 +162,7 @@ gpu_test! {
             let refused = TextureSource::plane(rows.pitched(none)?);
             assert!(matches!(refused, Err(Error::Invalid(_))));
         }
-        // At an offset where no device lets a texture, or a row of one, begin.
+        // No device lets a texture, or a row of one, begin at this offset.
         let refused = Texture::new(rows.slice(1..)?, &default);
         assert!(matches!(refused, Err(Error::Invalid(_))));
         let odd = rows.pitched(Shape::plane(10, 10).with_pitch(44))?;
@@ -203,9 +203,9 @@ gpu_test! {
                 Err(Error::WrongDevice(_)) => assert!(!near),
                 other => panic!("{other:?}"),
             };
-            // SAFETY: refused.
+            // SAFETY: the launch is refused.
             refused(unsafe { stream.kernel(&one_address).block(1).arg(texture.bind(&array)?).launch() });
-            // SAFETY: refused.
+            // SAFETY: the launch is refused.
             refused(unsafe { stream.kernel(&one_address).block(1).arg(surface.bind_mut(&mut array)?).launch() });
         }
         Ok(())
@@ -221,7 +221,7 @@ gpu_test! {
         let texture = Texture::new(&values, &TextureDescriptor::default())?;
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_LINEAR);
-        // SAFETY: the type says which of the union's fields there is.
+        // SAFETY: the type determines which field of the union is valid.
         assert_eq!(unsafe { resource.res.linear.devPtr }, values.as_raw());
         Ok(texture.close()?)
     }

@@ -103,7 +103,7 @@ gpu_test! {
             }
             Ok(())
         })?;
-        // Waits for all of them.
+        // The fill and its free wait for all of the reads.
         home.fill(&mut home.alloc::<u8>(1)?, 0)
     }
 }
@@ -128,7 +128,7 @@ gpu_test! {
                 let results = halves.map(|half| half.join().expect("no panic"));
                 results.into_iter().try_for_each(|result| result)
             })?;
-            // Read on a third stream, which waits for both.
+            // Reads on a third stream, which waits for both.
             let back = contents(&home, &buffer)?;
             same(&back[..len / 2], &varied(1 + round as u64, len / 2), "the first half");
             same(&back[len / 2..], &varied(2 + round as u64, len / 2), "the second half");
@@ -161,7 +161,7 @@ gpu_test! {
     }
 }
 
-/// Calls in which a thread waits while others go on.
+/// Calls in which a thread waits while other threads continue.
 const WAITS: [(&str, Wait); 7] = [
     ("synchronize", |all| all.stream.synchronize()),
     ("wait of the context", |all| all.stream.context().synchronize()),
@@ -185,7 +185,7 @@ struct Waited {
     pinned: PinnedBuffer<u8>,
 }
 
-/// Work of other threads meanwhile, on the stalled stream and on another.
+/// Other threads' work during the wait, on the stalled stream and on another.
 fn beside(
     all: &Waited,
     device: Device,
@@ -254,7 +254,7 @@ gpu_test! {
             stream.download(&buffer, &mut back)?;
             let event = Event::new(stream.context(), Default::default())?;
             event.record(&stream)?;
-            // In flight, with no context current on the other thread.
+            // The copy is in flight, and the other thread has no current context.
             let back = thread::spawn(move || {
                 drop((stream, event, pinned, buffer));
                 back
@@ -277,14 +277,14 @@ gpu_test! {
             for index in 0..count {
                 let (context, allocator) = (context.clone(), home.clone());
                 let worker = thread::spawn(move || {
-                    // Not cached: on the simulated driver work is done only when a call waits for it.
+                    // Not cached: on the simulated driver, work runs only when a call waits for it.
                     let mut buffer = allocator.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 16)?;
                     let stream = context.per_thread_stream()?;
                     stream.fill(&mut buffer, index as u8)?;
                     let mut back = [0; 16];
                     stream.download(buffer.slice(..16)?, &mut back)?;
                     assert_eq!(back, [index as u8; 16]);
-                    // Work of the stream is pending when its thread ends; the context stays current.
+                    // Work of the stream is pending when its thread ends, and the context stays current.
                     stream.fill(&mut buffer, 0xAB)?;
                     context.set_current()?;
                     Ok::<_, Error>(buffer)
@@ -302,7 +302,7 @@ gpu_test! {
     }
 }
 
-/// What may be in use after many threads: the simulated driver records every call.
+/// Returns the resources that may be in use after many threads: the simulated driver records every call.
 fn hardly_more() -> InUse {
     InUse { device: 16 << 20, host: scaled(32, 64, 64) << 20, files: 8 }
 }
@@ -351,7 +351,7 @@ gpu_test! {
                 });
                 worker.join().expect("no panic in the thread or its destructors")?;
                 if index % 16 == 0 {
-                    // On the simulated driver, work is done when a call waits for it.
+                    // On the simulated driver, work runs when a call waits for it.
                     device.synchronize()?;
                 }
             }
@@ -365,7 +365,7 @@ gpu_test! {
     }
 }
 
-/// Asks the compiler whether a type has an auto trait.
+/// Checks at compile time whether a type has an auto trait.
 macro_rules! has {
     ($type:ty: $bound:ident) => {{
         #[allow(dead_code, reason = "unused where the bound holds")]
@@ -378,12 +378,12 @@ macro_rules! has {
         impl<T: ?Sized + $bound> Asked<T> {
             const ANSWER: bool = true;
         }
-        // The inherent constant, if the bound holds for this type, hides the trait's.
+        // If the bound holds for this type, the inherent constant hides the trait's.
         <Asked<$type>>::ANSWER
     }};
 }
 
-/// `type: Send?, Sync?`, as documented; anything else does not compile.
+/// Asserts `type: Send?, Sync?`, as documented; anything else does not compile.
 macro_rules! matrix {
     ($($type:ty: $send:literal, $sync:literal;)*) => {
         $(
@@ -428,7 +428,7 @@ matrix! {
     cuda_core::InFlight<Vec<u8>>: true, true;
     cuda_core::InFlightFuture<Vec<u8>>: true, true;
     cuda_core::ProfilerRange: true, true;
-    // A value stays on its thread; the slot need not.
+    // A value stays on its thread; the slot may be shared.
     cuda_core::ContextLocal<std::rc::Rc<u8>>: true, true;
     cuda_core::Current: true, true;
     cuda_core::drops::DropFailure: true, true;
@@ -446,7 +446,7 @@ matrix! {
     cuda_core::Launch<'static, cuda_core::AnyThread>: true, true;
     cuda_core::Launch<'static, cuda_core::OneThread>: false, false;
     cuda_core::Scope<'static, 'static>: false, false;
-    // A control: the matrix detects it.
+    // Controls that prove the matrix detects a missing trait.
     *const u8: false, false;
     std::cell::Cell<u8>: true, false;
 }

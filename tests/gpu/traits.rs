@@ -1,4 +1,4 @@
-//! Plain data, names and handles have the traits that users of maps and of logs expect.
+//! Plain data, names and handles have the traits that users of maps and logs expect.
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Display};
@@ -25,7 +25,7 @@ use cuda_core::{
 };
 use support::{gpu_test, one_stream};
 
-/// Compiles if all of them have the traits.
+/// Compiles only if all of the types have the traits.
 macro_rules! are {
     ($($bound:path),+: $($type:ty),+ $(,)?) => {{
         fn is<T: ?Sized $(+ $bound)+>() {}

@@ -10,7 +10,7 @@ use cuda_core::{
 };
 use support::{assert_bytes, gpu_test, refusal, stall};
 
-/// Polls until the stream is idle, for a wait that the test has just ended.
+/// Polls until the stream is idle, after the test has ended the stream's wait.
 fn drain(stream: &Stream) -> Result<()> {
     while !stream.query()? {
         thread::yield_now();
@@ -18,7 +18,7 @@ fn drain(stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Elements of zero that streams can write and wait for, unlike those of pools.
+/// Returns zeros in memory that streams can write values to and wait for, unlike memory of pools.
 fn zeros<T: StreamValue>(stream: &Stream, len: usize) -> Result<DeviceBuffer<T>> {
     let mut buffer = stream.context().alloc(len)?;
     stream.fill_bytes(&mut buffer, 0)?;
@@ -67,7 +67,7 @@ gpu_test! {
         let holds = [
             (7, WaitValue::Geq(7)),
             (7, WaitValue::Geq(6)),
-            // Cyclic: 3 is five steps after 2³² - 2.
+            // The comparison is cyclic: 3 is five steps after 2³² - 2.
             (3, WaitValue::Geq(u32::MAX - 1)),
             (7, WaitValue::Eq(7)),
             (0b0110, WaitValue::And(0b1100)),
@@ -167,7 +167,7 @@ gpu_test! {
         drain(&one)?;
         drain(&two)?;
         assert_eq!(format!("{signal:?}"), "Signal(1)");
-        // The last reference may be dropped there too.
+        // A host function may also drop the last reference.
         one.launch_host_func(move || drop(signal))?;
         one.synchronize()
     }
@@ -210,7 +210,7 @@ gpu_test! {
         let mut copy = other.alloc::<u8>(1000)?;
         let mut host = PinnedBuffer::from_slice(&context, &[41; 1000])?;
         let mut back = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
-        // Warm-up for what follows.
+        // Makes the calls beforehand that would wait after the stall.
         other.copy(&buffer, &mut copy)?;
         other.download(&copy, &mut back)?;
         other.synchronize()?;
@@ -220,7 +220,7 @@ gpu_test! {
         stream.upload(&host, &mut buffer)?;
         stream.wait_signal(&signal, WaitValue::Eq(1))?;
         stream.launch_host_func(|| ())?;
-        // The host, and another stream, wait for the upload only.
+        // The host, and another stream, wait only for the upload.
         host.as_mut_slice()?.fill(0);
         other.copy(&buffer, &mut copy)?;
         other.download(&copy, &mut back)?;
@@ -264,7 +264,7 @@ gpu_test! {
         two.write_signal(&signal, 1)?;
         one.wait_signal(&signal, WaitValue::Eq(1))?;
         drop(signal);
-        // No other signal gets the slot: 0 would stall the stream, and 1 would let it go on.
+        // No other signal gets the slot: its 0 would stall the stream, and a 1 would let it continue.
         let others: Vec<_> = (0..100).map(|_| Signal::new(&device.context()?, 0u32)).collect::<Result<_>>()?;
         assert!(others.iter().all(|other| other.as_raw() != address));
         assert!(!one.query()?);
@@ -332,7 +332,7 @@ gpu_test! {
         for result in refused {
             assert!(refusal(result).contains("the driver's pools"));
         }
-        // Which would work in another address space, if at all.
+        // On memory of another context, the calls would use another address space, if they worked at all.
         let created = Context::new(first, ContextFlags::default())?;
         let mut elsewhere = created.alloc::<u32>(1)?;
         let refused = [

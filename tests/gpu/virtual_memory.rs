@@ -11,7 +11,7 @@ use support::{block_on, gpu_test, kernels, pattern, refusal, report, stall};
 
 use crate::forms::{Down, Up, same};
 
-/// How long a stream is stalled where the test itself waits for it.
+/// How long a stream is stalled if the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn setup() -> Result<(Device, Stream, usize)> {
@@ -39,7 +39,7 @@ gpu_test! {
         assert_eq!((buffer.len(), buffer.capacity()), (100, step));
         let bytes = pattern(1, 100);
         stream.upload(&bytes, &mut buffer)?;
-        // Within the chunk, then beyond it.
+        // Grows within the chunk, then beyond it.
         buffer.grow_to(step)?;
         buffer.grow_to(step + 100)?;
         assert_eq!((buffer.as_raw(), buffer.capacity()), (address, 2 * step));
@@ -67,7 +67,7 @@ gpu_test! {
         let (address, bytes) = (buffer.as_raw(), pattern(3, 64));
         stream.upload(&bytes, buffer.slice_mut(..64)?)?;
         stream.fill(buffer.slice_mut(step..step + 64)?, 9)?;
-        // A chunk of which half is needed stays mapped as a whole.
+        // A chunk of which only half is needed stays mapped as a whole.
         buffer.shrink_to(step + 1)?;
         assert_eq!((buffer.len(), buffer.capacity()), (step + 1, 2 * step));
         buffer.shrink_to(64)?;
@@ -145,7 +145,7 @@ gpu_test! {
         assert!(buffer.is_empty() && buffer.as_raw() != 0);
         assert_eq!(refusal(buffer.grow_to(1)), "addresses are reserved for 0 elements, not for 1");
         buffer.close()?;
-        // Addresses without memory.
+        // Addresses without memory can be dropped.
         drop(reserve(device, 1)?);
         let memory = PhysicalMemory::new(&device.context()?, 0, ShareableHandle::None)?;
         assert_eq!(memory.size(), 0);
@@ -168,7 +168,7 @@ gpu_test! {
         buffer.grow_to(10)?;
         let refused = buffer.grow_to((1 << 40) + 1);
         assert!(refusal(refused).starts_with("addresses are reserved for 1099511627776 elements, "));
-        // More than the device has.
+        // The request exceeds the device's memory.
         let refused = buffer.grow_to(1 << 40);
         assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
         assert_eq!((buffer.len(), buffer.capacity()), (10, step));
@@ -211,7 +211,8 @@ gpu_test! {
         let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         assert_eq!(memory.shareable()?, ShareableHandle::PosixFd);
         let fd = memory.export_fd()?;
-        // SAFETY: of this memory, so of this size and device; the stream orders the work of both.
+        // SAFETY: the descriptor is of this memory, so of this size and device; the stream orders the work of
+        // both.
         let again = unsafe { PhysicalMemory::import_fd(&context, fd.as_fd(), step) }?;
         drop(fd);
         let (mut one, mut two) = (reserve(device, step)?, reserve(device, step)?);
@@ -332,7 +333,7 @@ gpu_test! {
             return Ok(());
         }
         let mut buffer = reserve(here, 3 * step)?;
-        // Before there is memory, and for later memory.
+        // Access is set before there is memory, for memory mapped later.
         buffer.set_access(peer, PeerAccess::ReadWrite)?;
         assert_eq!(buffer.access(peer)?, PeerAccess::None, "nothing is mapped");
         buffer.grow_to(step)?;
@@ -345,7 +346,8 @@ gpu_test! {
         let mut copy = remote.alloc::<u8>(300)?;
         remote.copy(buffer.slice(step - 100..step + 200)?, &mut copy)?;
         same(&fetch(&remote, copy.as_view())?, &bytes, "at the peer");
-        // A kernel that would write what its device may only read is refused; one that reads is not.
+        // A kernel that would write memory which its device may only read is refused; one that only reads is
+        // not.
         buffer.set_access(peer, PeerAccess::Read)?;
         let copy_words = kernels::get(remote.context(), "copy_words")?;
         let mut words = remote.alloc_zeroed::<u32>(4)?;

@@ -23,7 +23,7 @@ gpu_test! {
         let (all, early) = (Alarm::new(), Alarm::new());
         let mut finished = stream.ready();
         assert!(all.poll(&mut finished).is_pending(), "a thread sleeps for the end");
-        // Once more: when the second future exists, the thread usually sleeps already.
+        // By the time the second future exists, the thread usually sleeps already.
         let mut again = stream.ready();
         assert!(all.poll(&mut again).is_pending());
         let mut ready = buffer.ready();
@@ -45,7 +45,7 @@ gpu_test! {
         let waited = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let held = stall(stream.as_raw());
         for waited in &waited {
-            // If the owner is leaked, the stream is not.
+            // A weak reference: a leaked owner does not leak the stream.
             let (own, waited) = (Arc::downgrade(&stream), Arc::clone(waited));
             let host = WatchedHost::new(pattern(2, LEN), move |_| {
                 if let Some(stream) = own.upgrade() {
@@ -64,7 +64,7 @@ gpu_test! {
     }
 }
 
-/// Waits, when it is dropped, for the other end of what it was given to go.
+/// When dropped, waits until the other end is dropped.
 struct Listens(Arc<Mutex<Option<mpsc::Receiver<()>>>>);
 
 impl Drop for Listens {

@@ -1,4 +1,5 @@
-//! The types, constants and functions of NCCL in `cuda-core`, as a C program of static assertions over `nccl.h`.
+//! The types, constants and functions of NCCL in `cuda-core`, as a C program of static assertions over
+//! `nccl.h`.
 
 /// What is included instead of the runtime's headers, of which `nccl.h` needs a name each.
 pub(crate) const STUBS: [(&str, &str); 3] = [

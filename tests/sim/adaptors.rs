@@ -1,4 +1,4 @@
-//! I: adaptors call the driver no more than the allocator they wrap; their counts against a model.
+//! I: adaptors make no more driver calls than the allocator they wrap; their counters match a model.
 
 mod replay;
 mod segments;
@@ -28,7 +28,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
         drop(buffer);
         Ok(session.names_since(mark))
     };
-    // The first allocation looks the pool up.
+    // The first allocation looks up the pool.
     names(&plain)?;
     let expected = names(&plain)?;
     let logging = Logging::new(plain.clone(), Vec::new()).expect("writing to memory");
@@ -51,7 +51,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     statistics.pop()?;
     let limiting = statistics.inner().inner().inner();
     assert!(limiting.inner().report().is_empty());
-    // A request of zero bytes reaches no allocator; one beyond the limit reaches none below it.
+    // A request of zero bytes reaches no allocator; a request beyond the limit reaches no inner one.
     with_allocator(&adapted, || stream.alloc::<u8>(0))?;
     let much = with_allocator(&adapted, || stream.alloc::<u8>(2 << 20));
     assert!(
@@ -67,17 +67,18 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// Hands out one address, and again as soon as it is free: before the call that frees it returns.
+/// An allocator with one address, which it allocates again as soon as it is free: before the freeing call
+/// returns.
 struct Rash {
     meanwhile: Arc<Mutex<Option<Meanwhile>>>,
-    /// The result of a free, after it has freed.
+    /// The result that a free returns after it has freed.
     says: fn() -> Result<()>,
 }
 
-/// The address; no code accesses it.
+/// The address, which no code accesses.
 const ADDRESS: u64 = 0x7000;
 
-// SAFETY: the memory that it hands out is never used.
+// SAFETY: the memory that it allocates is never used.
 unsafe impl DeviceAllocator for Rash {
     fn allocate(&self, _: &Stream, _: usize) -> Result<u64> {
         Ok(ADDRESS)
@@ -94,7 +95,7 @@ unsafe impl DeviceAllocator for Rash {
     }
 }
 
-/// A writer that keeps the text for reading.
+/// A writer that keeps its text for reading.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -118,12 +119,12 @@ fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
     let logging = Logging::new(tracking, text.clone()).expect("writing to memory");
     let outer = Arc::new(Statistics::new(Limiting::new(Hooks::new(logging), 1000)));
     outer.allocate(&stream, 100)?;
-    // No lock is held over the inner allocator: another thread could do this, and here it is the
-    // same one.
+    // No lock is held during calls of the inner allocator: another thread could do this, and here the same
+    // one does.
     let (same, on) = (Arc::clone(&outer), stream.clone());
     let again = move || _ = same.allocate(&on, 300).expect("within the limit");
     *meanwhile.lock().expect("no panic") = Some(Box::new(again) as Meanwhile);
-    // SAFETY: allocated there, and not used.
+    // SAFETY: allocated above, and not used.
     unsafe { outer.deallocate(&stream, ADDRESS, 100) }?;
 
     let logging = outer.inner().inner().inner();
@@ -155,16 +156,16 @@ fn an_address_may_come_back_although_its_free_failed() -> Result<()> {
     let meanwhile = Arc::default();
     let tracking = Arc::new(Tracking::new(Rash {
         meanwhile: Arc::clone(&meanwhile),
-        // The driver may return an earlier launch's error like this.
+        // The driver may return an earlier launch's error this way.
         says: || Err(Error::ContextInUse),
     }));
     tracking.allocate(&stream, 100)?;
     let (same, on) = (Arc::clone(&tracking), stream.clone());
     let again = move || _ = same.allocate(&on, 300).expect("it hands out all");
     *meanwhile.lock().expect("no panic") = Some(Box::new(again) as Meanwhile);
-    // SAFETY: allocated there, and not used.
+    // SAFETY: allocated above, and not used.
     unsafe { tracking.deallocate(&stream, ADDRESS, 100) }.expect_err("so it says");
-    // SAFETY: as above, by the allocation that has it now.
+    // SAFETY: as above; the address now belongs to this allocation.
     unsafe { tracking.deallocate(&stream, ADDRESS, 300) }?;
     let report = tracking.report();
     assert!(report.is_empty() && report.mismatched == 0, "{report}");
@@ -194,7 +195,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..if cfg!(miri) { 20 } else { 80 })
 }
 
-/// A model of the counters: each scope sees everything that is allocated.
+/// A model of the counters: each scope sees all allocations.
 #[derive(Default)]
 struct Book {
     /// Bytes and blocks: at present, and in total.
@@ -203,7 +204,7 @@ struct Book {
     scopes: Vec<Scope>,
 }
 
-/// What was allocated when a scope began, and the peak since then.
+/// The allocated bytes and blocks when a scope began, and the peak since then.
 #[derive(Clone, Copy, Default)]
 struct Scope {
     value: [i64; 2],
@@ -300,7 +301,7 @@ fn h06_nested_counters_agree_with_the_book() -> Result<()> {
     Ok(())
 }
 
-/// Uses the allocator that is shown to it.
+/// When it is dropped, uses the tracking allocator.
 struct Asks(Arc<Tracking<Allocator>>);
 
 impl std::fmt::Write for Asks {

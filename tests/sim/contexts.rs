@@ -10,7 +10,7 @@ use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
 use support::{DropReports, child, context, simulator, simulator_in};
 
-/// Devices 0 and 1 with their primary contexts, so that no call below creates one.
+/// Returns devices 0 and 1 with their primary contexts, so that no later call creates one.
 fn devices() -> Result<[(Device, Context); 2]> {
     let device = |ordinal| -> Result<_> {
         let device = Device::get(ordinal)?;
@@ -19,7 +19,7 @@ fn devices() -> Result<[(Device, Context); 2]> {
     Ok([device(0)?, device(1)?])
 }
 
-/// The failures of `Drop`s while `body` ran.
+/// Returns the failures of `Drop`s while `body` ran.
 fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
     let mut reports = DropReports::listen();
     body();
@@ -84,7 +84,7 @@ fn a20_a_push_that_cannot_be_undone_is_reported() -> Result<()> {
     let pushed = context::Foreign::create(0);
     let guard = d0.enter()?;
     context::push(pushed.handle());
-    // Setting NULL pops the pushed context; the second attempt, for the guard's own entry, fails.
+    // Setting NULL pops the pushed context; the second call, for the guard's own entry, fails.
     session.fail_nth(Some("cuCtxSetCurrent"), 2, CUDA_ERROR_ILLEGAL_ADDRESS);
     let reports = failures(|| drop(guard));
     assert!(session.fault_fired());
@@ -135,7 +135,7 @@ fn a31_creating_leaves_current_alone_on_errors_too() -> Result<()> {
     Ok(())
 }
 
-/// Undoing what a failed call made needs calls that may fail, too.
+/// The calls that undo a failed call's effects may fail, too.
 #[test]
 fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
     let session = simulator();
@@ -154,8 +154,8 @@ fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
     Ok(())
 }
 
-/// A default stream's handle means the default stream of the current context. To wait for the other
-/// device's default stream, the library makes that device's context current for a moment.
+/// A default stream's handle means the default stream of the current context. To wait for the other device's
+/// default stream, the library makes that device's context current briefly.
 #[test]
 fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Result<()> {
     let session = simulator_in(Mode::Lazy);
@@ -166,7 +166,7 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
     let mut host = PinnedBuffer::<u8>::zeroed(&c0, 64)?;
     there.fill(&mut y, 7)?;
     there.download(&y, &mut host)?;
-    // The first call enters this context, the second the other; then two fail to restore this one.
+    // The first call enters this context, the second the other; then two calls that restore this one fail.
     for nth in [3, 4] {
         session.fail_nth(Some("cuCtxSetCurrent"), nth, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
@@ -186,8 +186,8 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
     Ok(())
 }
 
-/// One context, on the stacks of two threads that cannot take it off: one thing is left behind. The library
-/// knows it for the rest of the process, so that is a child of its own.
+/// One context is on the stacks of two threads that cannot remove it: one object is left behind. The library
+/// keeps it for the rest of the process, so the test runs in a child process.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
@@ -257,8 +257,8 @@ fn a37_a_failed_synchronize_leaves_current_alone() -> Result<()> {
     Ok(())
 }
 
-/// Chunks and signals of the process keep a context alive that their last work was in, until it is
-/// known to be done.
+/// Chunks and signals of the process keep alive the context of their last work, until that work is known to
+/// be complete.
 #[test]
 fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<()> {
     let session = simulator_in(Mode::Lazy);

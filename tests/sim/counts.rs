@@ -37,20 +37,20 @@ const FREE: &str = "cuMemFreeAsync";
 const RECORD: &str = "cuEventRecord";
 const WAIT: &str = "cuStreamWaitEvent";
 const SYNC: &str = "cuStreamSynchronize";
-/// Called before work of a stream that other code can capture: a default stream, a foreign one, or
-/// one whose handle was handed out.
+/// Called before work of a stream that other code can capture: a default stream, a foreign stream, or a
+/// stream whose handle was handed out.
 const ASK: &str = "cuStreamIsCapturing";
 
-/// A session in which calls are counted, on a thread with no current context.
+/// A session that counts calls, on a thread without a current context.
 struct Counted {
     session: Session,
 }
 
 impl Counted {
-    /// Runs `test` on a thread of its own, and asserts at the end that it left nothing after.
+    /// Runs `test` on its own thread, and asserts at the end that it left nothing behind.
     fn run(test: fn(&Counted) -> Result<()>) {
         let counted = Self { session: support::simulator() };
-        // A wait for completed work would make fewer calls.
+        // In this mode work never completes early, which would save calls.
         counted.session.set_mode(Mode::Lazy);
         std::thread::scope(|scope| {
             let result = scope.spawn(|| {
@@ -67,13 +67,13 @@ impl Counted {
             }
         });
         counted.session.settle();
-        // Graphs free memory on a thread of the library.
+        // A thread of the library frees memory of graphs.
         cuda_core::drops::flush();
         cuda_core::staging::trim().expect("no fault was injected");
         counted.session.assert_clean();
     }
 
-    /// Runs `operation` and asserts which calls it made, and that the context stack did not change.
+    /// Runs `operation`, and asserts which calls it made, and that the context stack did not change.
     #[track_caller]
     fn expect<R, N>(&self, calls: N, operation: impl FnOnce() -> R) -> R
     where
@@ -88,7 +88,7 @@ impl Counted {
         result
     }
 
-    /// Runs an `operation` that is refused, and asserts that the driver was not called.
+    /// Runs an `operation` that is refused, and asserts that it made no driver call.
     #[track_caller]
     fn refused<R, E>(&self, operation: impl FnOnce() -> Result<R, E>) {
         let mark = self.session.mark();
@@ -97,24 +97,24 @@ impl Counted {
     }
 }
 
-/// A call that CUDA forbids during captures by other code: the library makes the thread's capture
-/// mode relaxed around it.
+/// The calls around one that CUDA forbids during captures by other code: the library makes the thread's
+/// capture mode relaxed.
 fn relaxed(call: &'static str) -> [&'static str; 3] {
     [EXCHANGE, call, EXCHANGE]
 }
 
-/// The calls of an operation that needs its context current, where it is not. At its end such an
-/// operation knows what is current, and does not ask.
+/// The calls of an operation that needs its context current, if it is not. At its end the operation knows
+/// what is current, and does not ask.
 fn entered<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     [&[GET, SET], &calls[..], &[SET]].concat()
 }
 
-/// A [relaxed] allocation, and the free of it.
+/// The calls of a [relaxed] allocation, and of its free.
 fn allocated_and_freed() -> [&'static str; 6] {
     [EXCHANGE, ALLOC, EXCHANGE, EXCHANGE, FREE, EXCHANGE]
 }
 
-/// Device 0, its context and two created streams that have their ordering events already.
+/// Returns device 0's context and two created streams that have their ordering events already.
 fn two_streams() -> Result<(Context, Stream, Stream)> {
     let (context, a, b) = support::two_streams()?;
     warm(&a)?;
@@ -122,7 +122,7 @@ fn two_streams() -> Result<(Context, Stream, Stream)> {
     Ok((context, a, b))
 }
 
-/// Makes the stream record its first event, and lets it complete.
+/// Makes the stream record its first event, and waits until it completes.
 fn warm(stream: &Stream) -> Result<()> {
     drop(stream.alloc::<u8>(1)?);
     stream.checkpoint()?;

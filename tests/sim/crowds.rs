@@ -1,10 +1,10 @@
-//! An operation makes no more calls, and keeps no more state, however many streams existed before.
-//! `cargo xtask bench --scale` measures the time; these tests count calls and what is left.
+//! However many streams existed before, an operation makes no more calls and keeps no more state.
+//! `cargo xtask bench --scale` measures the time; these tests count calls and remaining objects.
 
 use cuda_core::{Access, CachingPool, Device, DeviceBuffer, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Mode, Session};
 
-/// Runs `test`, and asserts at the end that it left nothing after.
+/// Runs `test`, and asserts at the end that it left nothing behind.
 fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = support::simulator_in(mode);
     std::thread::scope(|scope| {
@@ -22,23 +22,23 @@ fn device() -> Device {
     Device::get(0).expect("the simulated driver has devices")
 }
 
-/// How many more events exist than when the session began.
+/// Returns how many more events exist than when the session began.
 fn events(session: &Session) -> i64 {
     session.calls("cuEventCreate") as i64 - session.calls("cuEventDestroy_v2") as i64
 }
 
-/// A stream that is created, reads and is dropped.
+/// Creates a stream, reads on it, and drops it.
 fn come_and_go(table: &DeviceBuffer<u8>) -> Result<()> {
     let stream = device().create_stream()?;
-    // SAFETY: nothing else uses the buffer, and what is noted does not either.
+    // SAFETY: nothing else uses the buffer, and the noted use does not either.
     unsafe { table.note_use(&stream, Access::Read) }
 }
 
-/// Twice as many as the library keeps without checking them, and a few more; under Miri, some more
-/// than it keeps so.
+/// Twice as many as the library keeps without checking them, and a few more; under Miri, some more than it
+/// keeps unchecked.
 const MANY: usize = if cfg!(miri) { 80 } else { 150 };
 
-/// Streams that come one after the other.
+/// The number of streams that are created one after the other.
 const ONE_BY_ONE: usize = if cfg!(miri) { 110 } else { 600 };
 
 #[test]
@@ -60,7 +60,7 @@ fn streams_that_have_read_and_gone_leave_nothing() {
 #[test]
 fn no_reader_asks_more_than_two_of_those_before_it() {
     run(Mode::Lazy, |session| {
-        // However often they are queried, they are not done.
+        // However often they are queried, they are not complete.
         session.set_polls(u32::MAX);
         let home = device().create_stream()?;
         let mut table = home.alloc::<u8>(64)?;
@@ -90,7 +90,7 @@ fn streams_that_live_are_not_asked_when_they_read_again() {
         let read = || -> Result<()> {
             for stream in &streams {
                 stream.checkpoint()?;
-                // SAFETY: nothing else uses the buffer, and what is noted does not either.
+                // SAFETY: nothing else uses the buffer, and the noted use does not either.
                 unsafe { table.note_use(stream, Access::Read) }?;
             }
             Ok(())
@@ -98,14 +98,14 @@ fn streams_that_live_are_not_asked_when_they_read_again() {
         read()?;
         let mark = session.mark();
         read()?;
-        // Each checkpoint covers what the stream read before.
+        // Each checkpoint covers the stream's earlier reads.
         let names = session.names_since(mark);
         assert!(!names.contains(&"cuEventQuery"), "{names:?}");
         Ok(())
     });
 }
 
-/// Each block is needed until its work is done, but the streams share one segment.
+/// Each block is needed until its work is complete, but the streams share one segment.
 #[test]
 fn small_blocks_of_streams_that_are_gone_share_a_segment() {
     run(Mode::Lazy, |session| {
@@ -121,8 +121,7 @@ fn small_blocks_of_streams_that_are_gone_share_a_segment() {
     });
 }
 
-/// More streams are busy than the pool queries at once; it still finds the blocks of those that are
-/// gone.
+/// More streams are busy than the pool queries at once; it still finds the blocks of streams that are gone.
 #[test]
 fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
     const BUSY: usize = 12;
@@ -131,7 +130,7 @@ fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
         let pool = CachingPool::new();
         let use_and_free = |stream: &Stream, bytes: usize| -> Result<()> {
             let mut block = stream.alloc_with::<u8>(&pool.allocator(), bytes)?;
-            // A part of it: interpreters fill a mebibyte in a second.
+            // Only a part: interpreters take a second to fill a mebibyte.
             stream.fill(block.slice_mut(..64)?, 1)
         };
         let go = Signal::new(&device().context()?, 0u32)?;

@@ -11,7 +11,7 @@ use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
 use support::{DropReports, OnDrop, context, simulator, sorted};
 
-/// All calls that release something.
+/// The calls that release something.
 const FREES: [&str; 5] = [
     "cuMemFreeAsync",
     "cuMemFreeHost",
@@ -26,7 +26,7 @@ fn refuse_all(session: &Session, code: CUresult) {
     }
 }
 
-/// One of everything that has a destructor which calls the driver.
+/// One of each owner whose destructor calls the driver.
 struct Everything {
     buffer: DeviceBuffer<u8>,
     pinned: PinnedBuffer<u8>,
@@ -59,7 +59,7 @@ fn everything_failed() -> Vec<Resource> {
     ])
 }
 
-/// The leaks of the session, by kind, in the order of their kinds.
+/// Returns the kinds of the session's leaks, sorted.
 fn leaked(session: &Session) -> Vec<LeakKind> {
     session.settle();
     let mut kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
@@ -135,7 +135,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     own.fill(&mut scratch, 1)?;
     drop(scratch);
 
-    // Inside a host function the library calls the driver for nothing.
+    // Inside a host function the library makes no driver call.
     fn refused<T>(closed: std::result::Result<(), Rejected<T>>) -> T {
         let Rejected { error, value: owner } = closed.expect_err("refused");
         assert!(matches!(error, Error::InCallback), "{error:?}");
@@ -151,7 +151,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     let ((buffer, pinned), event, own) = given.recv().expect("they came back");
     assert_eq!(reports.take().len(), 0, "`close` returns the error, so no hook is called");
 
-    // All of it still works, and is released when the driver permits it.
+    // All of it still works, and is released once the driver permits it.
     let mut back = [0; 4];
     own.download(&buffer, &mut back)?;
     assert_eq!((back, pinned.as_slice()?), ([1, 2, 3, 4], &[5, 6][..]));
@@ -174,8 +174,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
 
 #[test]
 fn m15_close_then_drop() -> Result<()> {
-    // What the driver failed to free may be gone: dropping what `close` returned does not try
-    // again.
+    // What the driver failed to free may be gone: dropping what `close` returned does not try again.
     let session = simulator();
     let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
@@ -234,8 +233,8 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
     Ok(())
 }
 
-/// The call that makes a context current for an operation fails and takes effect, and so cannot be undone:
-/// the error of the operation does not say what is current now.
+/// The call that makes a context current for an operation fails but takes effect, and cannot be undone: the
+/// operation's error does not tell what is current now.
 #[test]
 fn m15_an_operation_whose_context_stays_current_says_so() -> Result<()> {
     let session = simulator();
@@ -285,7 +284,7 @@ fn m15_hook_may_do_anything() -> Result<()> {
     session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuMemFreeAsync").from_then_on());
     drops::set_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
-    // A hook that drops another object, which also fails to release, and removes itself.
+    // The hook drops another object, which also cannot be released, and removes itself.
     let inner = Mutex::new(Some(b));
     drops::set_hook(move |_: &_| {
         drops::take_hook();
@@ -312,8 +311,8 @@ fn m15_a_panic_of_an_owner_stays_in_the_drop() -> Result<()> {
     Ok(())
 }
 
-/// Hooks, and owners of other libraries' objects, may make another context current: the library
-/// does not run them while it has a default stream's context current for its next calls.
+/// Hooks, and owners of other libraries' objects, may make another context current: the library does not run
+/// them while it has a default stream's context current for its next calls.
 #[test]
 fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     let session = simulator();
@@ -335,7 +334,7 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     first.fill(&mut buffer, 1)?;
     first.checkpoint()?;
     first.synchronize()?;
-    // Now only the buffer refers to the stream, its event and its context.
+    // Only the buffer now refers to the stream, its event and its context.
     drop((first, foreign));
     assert_eq!(Context::current()?, None);
     drops::set_hook(move |_: &_| usurp());
@@ -352,13 +351,13 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     Ok(())
 }
 
-/// A hook may use the capture whose operation it comes up in: no lock of the capture is held then.
+/// A hook may use the capture during whose operation it is called: no lock of the capture is held then.
 #[test]
 fn m15_a_hook_may_use_the_capture_that_it_comes_up_in() -> Result<()> {
     let session = simulator();
     let home = Device::get(0)?.context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
-    // What was current does not come back, nor at the second attempt.
+    // The previous context is not restored, not even at the second attempt.
     let fail = |nth| Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent").nth(nth);
     let graph = Graph::capture(&home, |captured| {
         let (own, sees) = (captured.clone(), seen.clone());
@@ -378,7 +377,7 @@ fn m15_a_hook_may_use_the_capture_that_it_comes_up_in() -> Result<()> {
     drop(graph?);
     cuda_core::staging::trim()?; // streams of captures
     let seen = seen.lock().expect("no panic");
-    // The capture's streams rest while a body is captured.
+    // The capture's streams are unusable while a body is captured.
     assert_eq!(*seen, [(Resource::Current, true), (Resource::Current, false)]);
     assert_eq!(leaked(&session), []);
     assert_eq!(session.violations(), []);

@@ -19,7 +19,7 @@ pod! {
     #[repr(align(16))]
     struct Aligned {
         z: Complex32,
-        /// What would be padding.
+        /// Fills what would be padding.
         rest: [u16; 4],
     }
 
@@ -97,7 +97,7 @@ fn elements_are_arguments() -> Result<()> {
         .arg(Complex32::new(1.0, 2.0))
         .arg(Complex64::new(3.0, 4.0))
         .arg(PARTICLE);
-    // SAFETY: five values of these sizes.
+    // SAFETY: the kernel has five parameters of these sizes.
     unsafe { launch.launch() }?;
     stream.synchronize()?;
     let floats = |of: &[f32]| of.iter().flat_map(|it| it.to_ne_bytes()).collect::<Vec<_>>();

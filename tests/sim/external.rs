@@ -1,4 +1,4 @@
-//! Memory of another interface, played here by the driver's own physical memory.
+//! External memory, for which the driver's own physical memory stands in.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use support::{kernels, simulator};
 
 const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
 
-/// The other interface's side: a buffer in the memory, and a descriptor of the memory.
+/// Creates the other interface's side: a buffer in the memory, and a descriptor of the memory.
 fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
     let size = context.device().virtual_memory_granularity(Granularity::Minimum)?;
     let memory = PhysicalMemory::new(context, size, ShareableHandle::PosixFd)?;
@@ -27,7 +27,7 @@ fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
 }
 
 fn import(context: &Context, fd: OwnedFd, size: usize) -> Result<ExternalMemory> {
-    // SAFETY: of as many bytes, and all uses of both are enqueued on one stream.
+    // SAFETY: the memory has as many bytes, and all uses of both buffers are enqueued on one stream.
     let imported = unsafe { ExternalMemory::import_fd(context, fd, size, KIND) };
     imported.map_err(Error::from)
 }
@@ -59,7 +59,7 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     Ok(())
 }
 
-/// Freed after the work that uses it, and unmapped first.
+/// The memory is freed after the work that uses it, and its mapping before that.
 #[test]
 fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let (session, context) = first()?;
@@ -74,7 +74,7 @@ fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let mut calls = session.names_since(mark);
     calls.retain(|name| name.starts_with("cuMem") || name.contains("External"));
     assert_eq!(calls, ["cuMemFree_v2", "cuDestroyExternalMemory"]);
-    // Nothing was mapped from this one.
+    // Nothing was mapped from this memory.
     let (more, fd) = others(&context)?;
     import(&context, fd, more.len())?.close()?;
     let (last, fd) = others(&context)?;
@@ -90,12 +90,12 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     let other = OwnedFd::from(File::open("/dev/null").expect("a file"));
     let number = other.as_raw_fd();
     let mark = session.mark();
-    // SAFETY: there is no memory to use.
+    // SAFETY: no memory can be used.
     let refused = unsafe { ExternalMemory::import_fd(&context, other, 0, KIND) };
     let Rejected { error, value: other } = refused.expect_err("no bytes");
     assert!(matches!(error, Error::Invalid(ref it) if it.reason.contains("given")), "{error:?}");
     assert!(session.names_since(mark).is_empty());
-    // SAFETY: refused.
+    // SAFETY: the import is refused.
     let refused = unsafe { ExternalMemory::import_fd(&context, other, 4096, KIND) };
     let Rejected { error, value: other } = refused.expect_err("no memory");
     assert!(matches!(error, Error::Driver { .. }), "{error:?}");
@@ -124,7 +124,7 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     session.fail_nth(Some("cuExternalMemoryGetMappedBuffer"), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
     let Rejected { error, value: memory } = memory.into_buffer::<u32>(0, 1).expect_err("failed");
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN));
-    // Mapped despite an error of earlier work: unmapped again.
+    // Mapped despite an error of earlier work: the mapping is freed again.
     let mapped = || {
         let call = "cuExternalMemoryGetMappedBuffer";
         Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function(call).takes_effect()
@@ -146,7 +146,7 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     Ok(())
 }
 
-/// By a raw call, as for kinds of handle that the library has no method for.
+/// Imported by a raw call, as for handle types without a method in the library.
 #[test]
 fn m_memory_that_others_imported() -> Result<()> {
     let (session, context) = first()?;
@@ -159,11 +159,11 @@ fn m_memory_that_others_imported() -> Result<()> {
     handle.handle.fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
     let mut raw = std::ptr::null_mut();
     let guard = context.enter()?;
-    // SAFETY: a description of such memory, and a place for a handle.
+    // SAFETY: the description is of such memory, and the handle is valid for a write.
     let code = unsafe { cuda_sys::cuImportExternalMemory(&mut raw, &handle) };
     assert_eq!(code, cuda_sys::CUDA_SUCCESS);
     guard.restore()?;
-    // SAFETY: just imported, and of this size.
+    // SAFETY: the memory was just imported, and has this size.
     let memory = unsafe { ExternalMemory::from_raw(raw, theirs.len(), &context) };
     assert_eq!((memory.as_raw(), memory.context()), (raw, &context));
     drop(memory.into_buffer::<u64>(8, 2)?);
@@ -172,10 +172,10 @@ fn m_memory_that_others_imported() -> Result<()> {
     Ok(())
 }
 
-/// The simulated driver takes any descriptor for a semaphore's.
+/// Imports a semaphore; the simulated driver accepts any descriptor.
 fn semaphore(context: &Context, kind: ExternalSemaphoreKind) -> Result<ExternalSemaphore> {
     let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
-    // SAFETY: used only by work enqueued here, as its kind demands.
+    // SAFETY: only work enqueued here uses it, as its kind requires.
     let imported = unsafe { ExternalSemaphore::import_fd(context, fd, kind) };
     imported.map_err(Error::from)
 }
@@ -232,7 +232,7 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     let code = cuda_sys::CUDA_ERROR_INVALID_HANDLE;
     session.fail_nth(Some("cuImportExternalSemaphore"), 1, code);
     let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
-    // SAFETY: refused.
+    // SAFETY: the import is refused.
     let refused =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
     let Rejected { error, value: fd } = refused.expect_err("refused");
@@ -242,8 +242,8 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     Ok(())
 }
 
-/// The driver has taken over the descriptor that it was passed, although it returned an error: the
-/// descriptor that comes back with the error belongs to the caller all the same.
+/// The driver has taken over the descriptor although it returned an error. The descriptor that is returned
+/// with the error belongs to the caller all the same.
 #[test]
 #[cfg_attr(miri, ignore = "opens files")]
 fn s49_a_descriptor_comes_back_open() -> Result<()> {
@@ -254,17 +254,17 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
     };
     late("cuImportExternalMemory");
     let (theirs, fd) = others(&context)?;
-    // SAFETY: of as many bytes, which nothing uses.
+    // SAFETY: the memory has as many bytes, and nothing uses it.
     let failed = unsafe { ExternalMemory::import_fd(&context, fd, theirs.len(), KIND) };
     let Rejected { value: fd, .. } = failed.expect_err("failed");
     let file = File::from(fd);
     file.metadata().expect("open");
-    // What the driver had made was released, and the descriptor is as usable as before.
+    // What the driver had created was released, and the descriptor is still usable.
     import(&context, file.into(), theirs.len())?;
 
     late("cuImportExternalSemaphore");
     let fd = File::open("/dev/null").expect("a file").into();
-    // SAFETY: the simulated driver takes any descriptor for a semaphore's.
+    // SAFETY: the simulated driver accepts any descriptor as a semaphore.
     let failed =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
     let Rejected { value: fd, .. } = failed.expect_err("failed");
@@ -281,7 +281,7 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     let created = Context::new(context.device(), ContextFlags::default())?;
     let stream = created.create_stream()?;
     let fd = File::open("/dev/null").expect("a file").into();
-    // SAFETY: the simulated driver takes any descriptor for a semaphore's.
+    // SAFETY: the simulated driver accepts any descriptor as a semaphore.
     let semaphore =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) };
     let semaphore = semaphore?;

@@ -1,4 +1,4 @@
-//! Every scenario once more with a fault at its N-th driver call, for every N; see [`harness::sweep`].
+//! Runs every scenario with a fault at its N-th driver call, for every N; see [`harness::sweep`].
 
 mod adaptors;
 mod arrays;

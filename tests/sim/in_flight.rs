@@ -9,7 +9,7 @@ use cuda_core::{Device, Error, Rejected, Resource, Result, pinned::StableHost};
 use cuda_sim::{Fault, Mode, Session};
 use support::{Alarm, DropReports, WatchedHost, block_on, simulator_in, stall};
 
-/// Host memory, and whether it was dropped.
+/// Returns host memory, and a flag that is set when it is dropped.
 fn owner() -> (impl StableHost<Element = u8> + Debug, Arc<AtomicBool>) {
     let dropped = Arc::new(AtomicBool::new(false));
     let drops = Arc::clone(&dropped);

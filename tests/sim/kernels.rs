@@ -34,7 +34,7 @@ kernel! {
     fn count_down(x: &mut [u32], go_on: &Condition);
 }
 
-/// Runs a test on a stream of device 0 and the kernels of the suites.
+/// Runs a test with a stream of device 0 and the module of the suites' kernels.
 fn run(test: impl FnOnce(&Stream, &Module) -> Result<()>) -> Result<()> {
     let session: Session = simulator();
     let stream = Device::get(0)?.create_stream()?;
@@ -69,7 +69,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         let half = x.slice(50..)?;
         // SAFETY: both have 50 elements.
         unsafe { saxpy.on(stream, 4.0, half, y.slice_mut(50..)?, 50).elements(50).launch() }?;
-        // What is had exclusively is read by reference.
+        // An exclusive borrow can also be read through a reference.
         let mut ones = stream.upload_new(&[1.0f32; 50])?;
         let ones = ones.as_view_mut();
         // SAFETY: both have 50 elements.
@@ -78,7 +78,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         let launch = stream.kernel(function).elements(50).arg(-1.0f32).arg(&ones);
         // SAFETY: both have 50 elements.
         unsafe { launch.arg(y.slice_mut(50..)?).arg(50u32).launch() }?;
-        // The same buffer twice, by its address; and pointers that may be null.
+        // The same buffer twice, once by its address; and pointers that may be null.
         let (of_some, beside) = (saxpy_of_some::load(module)?, beside::load(module)?);
         let mut z = stream.upload_new(&[1.0f32; 50])?;
         let address = z.as_raw();
@@ -93,7 +93,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         // SAFETY: both have 50 elements.
         unsafe { launch.arg(Some(&mut z)).arg(50u32).launch() }?;
         assert_eq!(stream.download_vec(&z)?, [8.0; 50]);
-        // Rows of their own: the first one.
+        // Pitched rows: the kernel uses the first.
         let mut rows = stream.context().alloc_pitched::<f32>(50, 2)?;
         stream.copy(&z, rows.row_mut(0)?)?;
         // SAFETY: both have 50 elements.
@@ -102,7 +102,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         unsafe { saxpy.on(stream, 1.0, &rows, &mut z, 50).elements(50).launch() }?;
         assert_eq!(stream.download_vec(&z)?, [17.0; 50]);
         let in_place = in_place::load(module)?;
-        // SAFETY: the kernel accesses none of no elements.
+        // SAFETY: without elements the kernel accesses no memory.
         unsafe { in_place.on(stream, None, 0).block(1).launch() }?;
         let expected: Vec<f32> =
             [vec![5.0; 10], vec![2.0; 40], vec![6.0; 50]].into_iter().flatten().collect();
@@ -111,7 +111,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         unsafe { nothing::load(module)?.on(stream).block(1).launch() }?;
         let mut words = stream.alloc_zeroed::<u32>(7)?;
         let renamed = renamed::from_function(module.function("add_one")?)?.clone();
-        // SAFETY: seven elements.
+        // SAFETY: the buffer has seven elements.
         unsafe { renamed.on(stream, &mut words, 7).block(7).launch() }?;
         assert_eq!(stream.download_vec(&words)?, [1; 7]);
         let mut back = stream.alloc_zeroed::<u64>(8)?;
@@ -119,7 +119,7 @@ fn m_typed_kernels_launch() -> Result<()> {
         let echo = echo::load(module)?;
         let mut launch =
             echo.on(stream, &mut back, 1, half, 2, 3, 1.0, 2.0, [1.0, 2.0, 3.0]).block(1);
-        // SAFETY: it writes 60 bytes.
+        // SAFETY: the kernel writes 60 bytes.
         unsafe { launch.launch() }?;
         let words = stream.download_vec(back.as_view())?;
         assert_eq!(words[..5], [1, 0x3c00, 2, 3, u64::from(1.0f32.to_bits())]);
@@ -127,7 +127,7 @@ fn m_typed_kernels_launch() -> Result<()> {
     })
 }
 
-/// They are ordered with what depends on it, as untyped ones are.
+/// Typed launches are ordered with what depends on the condition, like untyped ones.
 #[test]
 fn m_typed_kernels_set_conditions() -> Result<()> {
     run(|stream, _| {
@@ -137,7 +137,7 @@ fn m_typed_kernels_set_conditions() -> Result<()> {
         let graph = Graph::capture(context, |stream| {
             let go_on = Condition::new(stream, 1)?;
             go_on.while_loop(stream, |body| {
-                // SAFETY: one element.
+                // SAFETY: the buffer has one element.
                 unsafe { count_down.on(body, &mut left, &go_on).block(1).launch() }
             })
         })?;
@@ -181,7 +181,7 @@ fn m_typed_kernels_are_compared_with_compiled_ones() -> Result<()> {
     })
 }
 
-/// A program's own type, without a line of `unsafe`.
+/// A type of the program itself, without a line of `unsafe`.
 struct Tensor {
     elements: DeviceBuffer<f32>,
     rows: usize,
@@ -203,7 +203,7 @@ impl<'a> Argument<'a> for &'a mut Tensor {
     }
 }
 
-/// A number of a program's own.
+/// A number type of the program itself.
 struct Scale(f32);
 
 impl Argument<'_> for Scale {
@@ -214,7 +214,7 @@ impl Argument<'_> for Scale {
     }
 }
 
-/// They are ordered and freed as what they are passed as.
+/// Such types are ordered and freed like the arguments that they are passed as.
 #[test]
 fn m_a_programs_own_types_are_arguments() -> Result<()> {
     run(|stream, module| {
@@ -271,7 +271,7 @@ kernel! {
     fn move_all(from: TensorMap, to: TensorMap);
 }
 
-/// A launch is ordered with the other uses of the memory that its maps describe, and keeps that memory.
+/// A launch is ordered with other uses of the memory that its maps describe, and keeps that memory alive.
 #[test]
 fn m_tensor_maps_are_ordered_by_their_memory() -> Result<()> {
     const WORDS: usize = 16 * 16;
@@ -304,12 +304,12 @@ fn m_tensor_maps_are_ordered_by_their_memory() -> Result<()> {
                     false => kernel.on(stream, &source, &mut *target),
                     true => kernel.on(stream, source.clone(), target),
                 };
-                // SAFETY: the kernel copies by its maps, which have as many words.
+                // SAFETY: the kernel copies through its maps, which have as many words.
                 unsafe { launch.block(1).launch() }?;
             }
             assert_eq!(others[1].download_vec(&to)?, [value; WORDS]);
         }
-        // Freed behind the launch.
+        // The memory is freed after the launch.
         let source = TensorMap::reading(&from, &tiles)?;
         let target = TensorMap::writing(&mut to, &tiles)?;
         // SAFETY: as above.
@@ -319,7 +319,7 @@ fn m_tensor_maps_are_ordered_by_their_memory() -> Result<()> {
     })
 }
 
-/// A program says what its kernels do, with structs among their parameters.
+/// A program defines its kernels' effects, with structs among their parameters.
 #[test]
 fn m_declared_kernels_have_structs() -> Result<()> {
     cuda_sim::kernels! {

@@ -30,7 +30,7 @@ fn s21_the_compiler_speaks_of_a_library() -> Result<()> {
     Ok(())
 }
 
-/// Unlike a module, a library belongs to no context; it may have the first launch of its kernels in any.
+/// Unlike a module, a library belongs to no context; any context may have the first launch of its kernels.
 #[test]
 fn a_library_keeps_no_context_that_it_was_launched_in() -> Result<()> {
     let session = simulator();
@@ -56,8 +56,7 @@ fn a_library_keeps_no_context_that_it_was_launched_in() -> Result<()> {
 const SMALL: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
     .visible .entry nothing()\n{\n    ret;\n}\n";
 
-/// The simulated driver writes to the buffers once more when it unloads; Miri checks that they
-/// still exist.
+/// The simulated driver writes to the buffers once more at the unload; Miri checks that they still exist.
 #[test]
 fn s21_the_compiler_may_answer_until_the_code_goes() -> Result<()> {
     let session = simulator();

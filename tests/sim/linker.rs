@@ -1,4 +1,4 @@
-//! The linker, with a driver that gives known answers.
+//! The linker, with a driver whose answers are known.
 
 use cuda_core::{
     Device, Error, Result,
@@ -23,7 +23,7 @@ fn m_the_linker_says_what_is_new() -> Result<()> {
     let said = compile_log(linker.add_ptx(wrong("whoops")).map(drop));
     assert!(said.contains("'whoops'") && !said.contains("'oops'"), "{said}");
     linker.add_ptx(CALLER)?;
-    // Earlier messages are not the reason for this failure.
+    // Earlier messages are not reported as the reason for this failure.
     session.fail_nth(Some("cuLinkAddData_v2"), 1, cuda_sys::CUDA_ERROR_OUT_OF_MEMORY);
     let refused = linker.add_ptx(HELPER).map(drop);
     assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
@@ -44,8 +44,8 @@ fn m_a_function_is_defined_once() -> Result<()> {
     Ok(())
 }
 
-/// The simulated driver writes to the buffers with every call, and once more when the linker is
-/// destroyed; Miri checks that they still exist.
+/// The simulated driver writes to the buffers in every call, and once more when the linker is destroyed; Miri
+/// checks that they still exist.
 #[test]
 fn s21_the_linker_may_answer_until_it_goes() -> Result<()> {
     let session = simulator();
@@ -67,11 +67,11 @@ fn s21_the_linker_may_answer_until_it_goes() -> Result<()> {
     Ok(())
 }
 
-/// The image was made, but the linker could not be destroyed.
+/// The image was completed, but the linker could not be destroyed.
 #[test]
 fn m_an_image_is_not_lost_with_its_linker() -> Result<()> {
     let session = simulator();
-    let drops = support::judge::DropFailures::begin();
+    let drops = support::DropReports::listen();
     let mut linker = Linker::new(&Device::get(0)?.context()?)?;
     linker.add_ptx(HELPER)?;
     session.fail_nth(Some("cuLinkDestroy"), 1, cuda_sys::CUDA_ERROR_LAUNCH_FAILED);

@@ -1,11 +1,11 @@
-//! M: a lost context: its operations fail from then on, and no others.
+//! M: after a context is lost, its operations fail, and only those.
 
 use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
 use support::{DropReports, context, simulator, simulator_in, sorted};
 
-/// The next fill loses device 0's context, and no other.
+/// Makes the next fill lose device 0's context, and no other.
 fn lose_at_next_fill(session: &Session) {
     let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuMemsetD8Async");
     session.inject(fault.sticky());
@@ -52,7 +52,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
     sticky("memory_info", device.memory_info());
     sticky("create_stream", device.create_stream());
     sticky("pinned memory", PinnedBuffer::<u8>::new(stream.context(), 1));
-    // The copy that fills it may never have run: its present content is no valid result.
+    // The copy that fills the memory may never have run: its present content is not a valid result.
     sticky("as_slice", pinned.as_slice().map(<[u8]>::len));
     sticky("try_as_slice", pinned.try_as_slice().map(|_| ()));
     drop(guard);
@@ -83,8 +83,8 @@ fn m_sticky_is_passed_on() -> Result<()> {
 
 #[test]
 fn m_sticky_pinned_memory_is_kept() -> Result<()> {
-    // Pinned memory that a device may still write is not returned to the host, whatever `close` and
-    // `drop` do.
+    // Pinned memory that a device may still write is not returned to the host, neither by `close` nor by
+    // `drop`.
     let session = simulator_in(Mode::Lazy);
     let mut reports = DropReports::listen();
     let device = Device::get(0)?;
@@ -169,8 +169,8 @@ fn m_sticky_staging_memory_that_is_not_pinned_is_reported_as_what_it_is() -> Res
 
 #[test]
 fn m_transient_is_not_sticky() -> Result<()> {
-    // A code that other drivers use for lost contexts, returned once: operations that the driver
-    // accepts again succeed.
+    // A code that other drivers use for lost contexts, returned once: operations that the driver accepts
+    // again succeed.
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(10)?;
@@ -181,7 +181,7 @@ fn m_transient_is_not_sticky() -> Result<()> {
     let mut back = [0; 10];
     stream.download(&buffer, &mut back)?;
     assert_eq!(back, [2; 10]);
-    // Unknown codes are passed on, and not interpreted.
+    // Unknown codes are passed on without interpretation.
     for number in [1_000_000, 36, 0x7FFF_FFFF] {
         let code = cuda_sys::CUresult(number);
         session.fail_nth(Some("cuMemsetD8Async"), 1, code);

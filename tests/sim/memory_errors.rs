@@ -1,11 +1,11 @@
-//! E, F, J, K: calls that the library does not make, and what a failure leaves behind.
+//! E, F, J, K: calls that the library does not make, and the state after a failure.
 
 use cuda_core::{Allocator, Device, Error, PinnedBuffer, Result};
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use support::{DropReports, simulator};
 
-/// Ends a session in which nothing leaked.
+/// Ends a session, and asserts that nothing leaked.
 #[track_caller]
 fn end(session: &Session) -> Result<()> {
     session.settle();
@@ -41,7 +41,7 @@ fn e04_out_of_memory_says_what_there_is() -> Result<()> {
         }
         other => panic!("{other:?}"),
     }
-    // The query of the numbers may fail too; the error is then the same without them.
+    // The query of the numbers may fail too; the error is then the same without numbers.
     session.fail_nth(Some("cuMemAllocAsync"), 1, CUDA_ERROR_OUT_OF_MEMORY);
     session.fail_nth(Some("cuMemGetInfo_v2"), 1, CUDA_ERROR_UNKNOWN);
     let error = stream.alloc::<u32>(1 << 20).expect_err("no memory");
@@ -76,7 +76,7 @@ fn f05_freed_once() -> Result<()> {
 fn k02_enabled_by_halves() -> Result<()> {
     let session = simulator();
     let [a, b] = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-    // The context's part succeeds and the pool's fails: an error; a second call repairs it.
+    // The context's part succeeds and the pool's part fails: an error, which a second call repairs.
     session.fail_nth(Some("cuMemPoolSetAccess"), 1, CUDA_ERROR_UNKNOWN);
     let error = a.enable_peer_access(&b).expect_err("the pool stays closed");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
@@ -92,8 +92,8 @@ fn k02_enabled_by_halves() -> Result<()> {
     end(&session)
 }
 
-/// The code of a copy that needs a current context, after which the library repeats the call. A
-/// second free could free an address that was allocated again by then.
+/// The driver's code is that of a copy that needs a current context, after which the library repeats the
+/// call. A second free could free an address that was allocated again by then.
 #[test]
 fn m15_a_free_that_was_refused_and_made_is_not_made_again() -> Result<()> {
     let session = simulator();

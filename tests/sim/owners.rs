@@ -17,10 +17,9 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Leak, LeakKind, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
-use support::judge::{self, Reported};
-use support::{DropReports, simulator};
+use support::{DropReports, Reported, judge, simulator};
 
-/// All calls that release something.
+/// The calls that release something.
 const FREES: [&str; 20] = [
     "cuArrayDestroy",
     "cuCtxDestroy_v2",
@@ -44,7 +43,7 @@ const FREES: [&str; 20] = [
     "cuTexObjectDestroy",
 ];
 
-/// Drops each value of `make`, by itself and while a panic unwinds, and asserts that the hook
+/// Drops each value that `make` returns, both normally and while a panic unwinds, and asserts that the hook
 /// reports exactly these resources.
 #[track_caller]
 fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) {
@@ -79,7 +78,7 @@ fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) 
     assert_eq!(session.leaks(), []);
 }
 
-/// Asserts that what is left beside the stream is what was reported, and releases it.
+/// Asserts that the remaining objects, except the stream, are those that were reported, and releases them.
 #[track_caller]
 fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
     for failure in &failures {
@@ -161,7 +160,7 @@ fn m15_arrays() {
     refused(&[Resource::Array], |stream| {
         MipmappedArray::<u16>::new(stream.context(), SHAPE, 2, ArrayFlags::default())
     });
-    // They hold the last references to their array.
+    // The texture holds the last reference to its array.
     refused(&[Resource::Texture, Resource::Array], |stream| {
         Texture::new(&array(stream)?, &TextureDescriptor::default())
     });

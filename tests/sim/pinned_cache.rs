@@ -1,4 +1,4 @@
-//! F: the cache of pinned memory, call by call and fault by fault.
+//! F: the cache of pinned memory, with call counts and faults.
 
 mod failing;
 mod model;
@@ -20,7 +20,7 @@ const UNREGISTER: &str = "cuMemHostUnregister";
 const ALLOC: &str = "cuMemHostAlloc";
 const FREE: &str = "cuMemFreeHost";
 
-/// A session in which pinned memory is cached, and the cache is empty.
+/// Begins a session in which pinned memory is cached, with an empty cache.
 fn cached() -> Session {
     let session = simulator_in(Mode::Lazy);
     PinnedPool::set_backend(PinnedBackend::Slab);
@@ -30,8 +30,7 @@ fn cached() -> Session {
     session
 }
 
-/// Asserts that no pinned memory is in use, that all of it can be released, and that none is left
-/// then.
+/// Asserts that no pinned memory is in use, that all of it can be released, and that then none remains.
 #[track_caller]
 fn finish(session: &Session) -> Result<()> {
     session.clear_faults();
@@ -46,8 +45,8 @@ fn finish(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Chunks of the process refer to the streams that used them, and those to their context, until
-/// they are known to be done.
+/// Chunks of the process refer to the streams that used them, and those to their context, until their work is
+/// known to be complete.
 #[test]
 fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
     let session = cached();
@@ -69,7 +68,7 @@ fn context() -> Result<Context> {
     Device::get(0)?.context()
 }
 
-/// The buffer's address, without a wait for work that writes it.
+/// Returns the buffer's address, without a wait for work that writes the buffer.
 fn place(buffer: &PinnedBuffer<u8>) -> String {
     let text = format!("{buffer:?}");
     text.split(',').next().expect("the address comes first").to_owned()
@@ -96,7 +95,7 @@ fn f03_a_hit_asks_nothing() -> Result<()> {
         assert_eq!(place(&again) == at, len > 768, "{len} bytes");
         no_calls(&session, "a drop", || drop(again));
     }
-    // Nor does another size, while the slab has room.
+    // Another size makes no call either, while the slab has room.
     let other = no_calls(&session, "a miss", || PinnedBuffer::<u8>::new(&context, 5000))?;
     no_calls(&session, "a close", || other.close().map_err(Error::from))?;
     // Nor does a context of another device.
@@ -122,7 +121,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     no_calls(&session, "drops under copies", || drop((one, two)));
     assert_eq!(PinnedPool::shared().usage()?.pending, 1024);
     quick.synchronize()?;
-    // Known to be done: no query is needed.
+    // The work is known to be complete: no query is needed.
     let third =
         no_calls(&session, "behind a wait", || PinnedBuffer::from_slice(&context, &[3; 512]))?;
     assert_eq!(place(&third), at_two, "the stalled one does not hide the other");
@@ -147,7 +146,7 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     let (context, stream) = one_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(64)?;
     stream.synchronize()?;
-    // The whole of the first slab, in buffers of which one is pending.
+    // Allocates the whole first slab, in buffers of which one is pending.
     let pending = PinnedBuffer::from_slice(&context, &[7; 64])?;
     stream.upload(&pending, &mut buffer)?;
     let at = place(&pending);
@@ -160,7 +159,7 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     }
     assert_eq!(session.calls(REGISTER), 1);
     let records = session.calls("cuEventRecord");
-    // In lazy mode nothing has run: the driver is queried, and reports that.
+    // In lazy mode no work has run: the driver is queried, and reports that.
     session.set_polls(1000);
     let other = PinnedBuffer::<u8>::new(&context, 64)?;
     assert_ne!(place(&other), at);
@@ -174,7 +173,7 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
 
 #[test]
 fn f03_sizes_are_cut_anew() -> Result<()> {
-    // Blocks that were split for small buffers serve large ones again, and the other way round.
+    // Blocks that were split for small buffers serve large ones again, and vice versa.
     let session = cached();
     let context = context()?;
     let all = {
@@ -182,7 +181,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
         PinnedPool::shared().usage()?.reserved
     };
     for len in [256, 4096, all / 4, 1000, all / 2, 512] {
-        // Not all of it: the first buffer may lie in the middle.
+        // Not the whole slab: the first buffer may lie in its middle.
         let count = (all / len).min(64) - 1;
         let held = (0..count).map(|_| PinnedBuffer::<u8>::new(&context, len));
         let held = held.collect::<Result<Vec<_>>>()?;
@@ -262,8 +261,8 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     finish(&session)
 }
 
-/// One thread's release of memory waits for the device, which waits for an action of another thread
-/// that needs memory first.
+/// One thread's release of memory waits for the device, which waits for an action of another thread that
+/// first needs memory.
 #[test]
 fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     const LONG: Duration = Duration::from_secs(20);
@@ -334,7 +333,8 @@ fn f03_threads_share_slabs() -> Result<()> {
     Ok(())
 }
 
-/// Chunks of many streams are pending, all of them done: the one that fits is found before memory is pinned.
+/// Chunks of many streams are pending, and all are complete: the one that fits is found before memory is
+/// pinned.
 #[test]
 fn no_memory_is_pinned_while_a_chunk_that_fits_is_done() -> Result<()> {
     const BIG: usize = 8 << 20;

@@ -1,13 +1,12 @@
 //! Random programs against a plain model of what memory holds.
 //!
-//! A program is a list of steps, each for one of three threads, which take turns. The effects come
-//! in the order of the steps, whatever streams they use: the library promises that, and the model
-//! in [`world`] does it. In [`failing`] programs driver calls fail. In [`concurrent`] programs each
-//! thread has steps of its own, in an unknown order. Programs with [`graphs`] have steps of their
-//! own. `PROPTEST_CASES` sets the number of programs, `PROPTEST_RNG_SEED` selects them; a failure
-//! prints the seed.
+//! A program is a list of steps, each for one of three threads, which take turns. The effects come in the
+//! order of the steps, whatever streams they use: the library promises that, and the model in [`world`] does
+//! it. In [`failing`] programs driver calls fail. In [`concurrent`] programs each thread has steps of its
+//! own, in an unknown order. Programs with [`graphs`] have their own kinds of steps. `PROPTEST_CASES` sets
+//! the number of programs, and `PROPTEST_RNG_SEED` selects them; a failure prints the seed.
 
-/// The tests of a kind of random programs, one for each mode.
+/// Declares the tests of a kind of random programs, one for each mode.
 macro_rules! in_each_mode {
     ($check:ident) => {
         #[test]
@@ -48,24 +47,24 @@ use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestEr
 use failing::Failure;
 use outcome::{Departure, Done};
 use program::{Op, Step};
-use support::judge::DropFailures;
+use support::DropReports;
 use threads::{Answer, Threads};
 use world::{Ending, Forgotten, World};
 
-/// Takes a few seconds; a handful of programs under Miri, which takes a thousand times as long.
+/// Number of programs: a few seconds' worth, and a handful under Miri, which takes a thousand times as long.
 const CASES: u32 = if cfg!(miri) { 2 } else { 300 };
 
-/// Steps of a program.
+/// Number of steps of the longest program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
 in_each_mode!(check);
 
-/// What comes after the steps.
+/// How a program ends after its steps.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// All work ends, and all memory is compared.
+    /// Waits for all work, and compares all memory.
     Compare,
-    /// Everything is dropped as it is, with work under way.
+    /// Drops everything as it is, while work is in progress.
     Drop,
 }
 
@@ -106,7 +105,7 @@ fn print(program: &Program) -> String {
     format!("{steps}    then: {end:?}, in the order {ending:?}, with {failures:?}\n")
 }
 
-/// How many random inputs each property is tested with.
+/// Configures the number of random inputs with which each property is tested.
 pub(crate) fn config(cases: u32) -> Config {
     Config {
         cases,
@@ -123,12 +122,12 @@ fn check(modes: impl Strategy<Value = Mode>) {
     prove(CASES, (modes, programs), print, run);
 }
 
-/// Threaded mode under any seed.
+/// Returns threaded modes with any seed.
 fn schedules() -> impl Strategy<Value = Mode> {
     any::<u32>().prop_map(|seed| Mode::Threaded { seed: seed.into() })
 }
 
-/// Runs random programs; prints the shortest that fails, and the seed to find it again.
+/// Runs random programs. Prints the shortest that fails, and the seed to find it again.
 fn prove<P: Clone + Debug>(
     cases: u32,
     programs: impl Strategy<Value = (Mode, P)>,
@@ -139,7 +138,7 @@ fn prove<P: Clone + Debug>(
         Some(_) => config(Config::default().cases),
         None => config(cases),
     };
-    // Drawn here where the environment sets none, so that a failure can print it.
+    // Drawn here if the environment sets none, so that a failure can print the seed.
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
         RngSeed::Random => RandomState::new().build_hasher().finish() >> 32,
@@ -157,7 +156,7 @@ fn prove<P: Clone + Debug>(
     }
 }
 
-/// Runs a program in which no call fails; an error says what is wrong, or what it left behind.
+/// Runs a program in which no call fails. An error says what is wrong, or what the program left behind.
 fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> Result<(), String> {
     let session = support::simulator_in(mode);
     let failures = cuda_core::drops::failures();
@@ -169,7 +168,7 @@ fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> 
     session.settle();
     cuda_core::staging::trim().map_err(|error| error.to_string())?;
     support::trim_cache(&session).map_err(|error| error.to_string())?;
-    // Before the session ends, and another test's drops fail.
+    // Compared before the session ends and drops of another test fail.
     let a_drop_failed = cuda_core::drops::failures() != failures;
     let report = session.finish();
     if !report.is_clean() {
@@ -179,7 +178,7 @@ fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> 
     if a_drop_failed { Err("a drop failed".to_owned()) } else { Ok(()) }
 }
 
-/// Runs one program; an error says where it departs from the model.
+/// Runs one program. An error says where it departs from the model.
 fn run(mode: Mode, program: Program) -> Result<(), String> {
     crate::faults::harness::prepare();
     let session = support::simulator_in(mode);
@@ -190,7 +189,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     let took_effect = failures.filter(|failure| failure.takes_effect()).count();
     let mut run = Run {
         session: &session,
-        drops: DropFailures::begin(),
+        drops: DropReports::listen(),
         injected: 0,
         lost_current: 0,
         fired: false,
@@ -254,10 +253,10 @@ fn tidy(
     support::trim_cache(session)
 }
 
-/// A program that runs.
+/// A running program.
 struct Run<'a> {
     session: &'a Session,
-    drops: DropFailures,
+    drops: DropReports,
     /// How many driver calls were set to fail.
     injected: usize,
     /// How often the drop hook reported that a guard could not restore the current context.
@@ -296,7 +295,7 @@ impl Run<'_> {
         self.session.clear_faults();
     }
 
-    /// Errors are no departure once a driver call has failed.
+    /// Excuses errors once a driver call has failed: they are then no departure.
     fn excuse(&mut self, done: Done) -> Result<(), String> {
         self.fired |= self.session.fault_fired();
         match done {
@@ -308,7 +307,7 @@ impl Run<'_> {
     fn judge(&mut self, op: &Op, answer: Answer) -> Result<World, String> {
         let lost = self.drops.reported(Resource::Current);
         let changing = matches!(op, Op::Context(op) if op.changes_current());
-        // Where a call and the call that undoes it both fail, only the returned error shows it.
+        // If a call and the call that undoes it both fail, only the returned error shows it.
         let returned = (changing || self.injected > 1) && answer.done.is_err();
         let excused = lost > self.lost_current || returned;
         self.lost_current = lost;

@@ -1,4 +1,4 @@
-//! Large borrowed slices and several devices, in chunks as small as those of `staged_large`.
+//! Large borrowed slices and several devices, with chunks as small as those of `staged_large`.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -10,13 +10,13 @@ use support::pattern;
 
 use crate::staged_large::{LEN, clean, clean_but_for, everywhere};
 
-/// Two devices, one of them twice.
+/// Creates a group of two devices, one of them twice.
 fn group() -> Result<DeviceGroup> {
     let (first, second) = (Device::get(0)?, Device::get(1)?);
     DeviceGroup::new([first, second, first])
 }
 
-/// Buffers that together hold [`LEN`] elements; the second holds none.
+/// Allocates buffers that together hold [`LEN`] elements; the second holds none.
 fn uneven(group: &DeviceGroup) -> Result<Vec<DeviceBuffer<u8>>> {
     let lens = [LEN - LEN / 3, 0, LEN / 3];
     let streams = group.streams().iter().zip(lens);
@@ -134,7 +134,7 @@ fn s06_a_chunk_that_another_device_lost_fails_no_other_device() {
         let mut buffer = here.alloc::<u8>(LEN)?;
         let mut lost = there.alloc::<u8>(LEN)?;
         let bytes = pattern(5, LEN);
-        // All chunks wait for the other device, and no more can be made.
+        // All chunks wait for the other device, and no more can be allocated.
         there.upload(&bytes, &mut lost)?;
         let no_more = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
         session.inject(no_more.from_then_on());

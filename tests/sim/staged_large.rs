@@ -22,13 +22,13 @@ pub(crate) const CHUNK: usize = 4 << 10;
 /// More than a copy may use at once, except under Miri.
 pub(crate) const LEN: usize = if cfg!(miri) { 1 } else { 11 } * CHUNK + 3;
 
-/// Runs `body` on a thread of its own with so many helper threads, then asserts that the driver saw
-/// no misuse, that nothing is left and that no `Drop` failed.
+/// Runs `body` on its own thread with `threads` helper threads, then asserts that the driver saw no misuse,
+/// that nothing is left and that no `Drop` failed.
 pub(crate) fn clean(mode: Mode, threads: usize, body: impl FnOnce(&Session) -> Result<()> + Send) {
     clean_but_for(0, mode, threads, body);
 }
 
-/// [`clean`] for a body that permanently gives up so many chunks.
+/// Like [`clean`], for a body that permanently gives up `chunks` chunks.
 pub(crate) fn clean_but_for(
     chunks: usize,
     mode: Mode,
@@ -123,7 +123,7 @@ fn s03_large_copies_of_several_streams_are_ordered() {
 
 #[test]
 fn s06_a_large_download_that_fails_writes_what_has_landed_or_nothing() {
-    // Wherever it fails, each byte of the slice is the old one or the requested one.
+    // Wherever the copy fails, each byte of the slice is the old one or the requested one.
     let helpers: &[usize] = if cfg!(miri) { &[3] } else { &[0, 3] };
     for &threads in helpers {
         clean(Mode::Lazy, threads, |session| {
@@ -148,7 +148,7 @@ fn s06_a_large_download_that_fails_writes_what_has_landed_or_nothing() {
                     if !fired {
                         break;
                     }
-                    // Copies left in flight must not affect later ones.
+                    // Copies that are left in flight must not affect later ones.
                     stream.fill(&mut buffer, 8)?;
                     stream.download(&buffer, &mut back)?;
                     assert!(back == [8; LEN], "{call} {nth}");
@@ -294,8 +294,7 @@ fn settings_that_cannot_be_are_refused() {
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");
 }
 
-/// Waits until there are so many of the library's threads, recognised by their names, which each
-/// thread sets itself.
+/// Waits until the library has that many threads, recognised by their names, which each thread sets itself.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[track_caller]
 fn expect_workers(count: usize) {

@@ -49,7 +49,7 @@ fn c20_an_error_of_a_query_is_not_not_yet() -> Result<()> {
         assert_eq!(stream.query().expect_err("an error").code(), Some(code));
         session.clear_faults();
     }
-    // Nor does it count as completion.
+    // An error does not count as completion either.
     let mut buffer = stream.alloc::<u8>(100)?;
     stream.fill(&mut buffer, 1)?;
     session.fail_nth(Some("cuStreamQuery"), 1, CUDA_ERROR_INVALID_HANDLE);

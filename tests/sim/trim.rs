@@ -1,4 +1,4 @@
-//! What the library keeps for reuse, given back by one call.
+//! Memory that the library keeps for reuse, released by one call.
 
 use cuda_core::{Context, ContextFlags, Device, PinnedBuffer, Result, Signal, Stream};
 use support::simulator;
@@ -15,7 +15,7 @@ fn program(stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// On streams of two contexts, one of them not primary, and with work that waits for a function.
+/// With streams of two contexts, one of them not primary, and with work that waits for a function.
 #[test]
 fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
     let session = simulator();
@@ -29,14 +29,14 @@ fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
     }
     // Of the second context, nothing was left to trim after the wait.
     assert!(cuda_core::synchronize_and_trim()? >= 4 << 20);
-    // And those of other tests, which the process keeps.
+    // The contexts of other tests, which the process keeps, are waited for as well.
     assert!(session.calls("cuCtxSynchronize") >= 2);
     drop(second);
     session.assert_clean();
     Ok(())
 }
 
-/// One that another thread waits for is kept alive; no other one is.
+/// A context that another thread waits for is kept alive; no other one is.
 #[test]
 fn a_context_is_closed_while_another_is_waited_for() -> Result<()> {
     let session = simulator();

@@ -14,7 +14,7 @@ use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_UNKNOWN};
 use support::{Alarm, block_on, blocks, kernels, threads_named};
 
-/// Streams that all wait for the signal.
+/// Returns streams that all wait for the signal.
 fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
     let device = Device::get(0)?;
     let signal = Signal::new(&device.context()?, 0_u32)?;
@@ -26,7 +26,7 @@ fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
     Ok((streams, signal))
 }
 
-/// Ends a session in which nothing leaked.
+/// Ends a session, and asserts that nothing leaked.
 #[track_caller]
 fn end(session: &Session) -> Result<()> {
     cuda_core::drops::flush();
@@ -71,7 +71,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     end(&session)
 }
 
-/// Memory that is freed by waiting, and that a graph uses.
+/// Memory that a graph uses, and that is freed after a wait.
 #[test]
 fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     let many = if cfg!(miri) { 10 } else { 200 };
@@ -97,8 +97,8 @@ fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     end(&session)
 }
 
-/// Memory that very many streams of a lost context used: none of their points is awaited, nor takes room
-/// on the stack until the others were looked at.
+/// Memory that very many streams of a lost context used: none of their points is awaited, and none takes room
+/// on the stack before the others have been checked.
 #[test]
 fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
     let many = if cfg!(miri) { 10 } else { 3000 };
@@ -122,8 +122,8 @@ fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
     Ok(())
 }
 
-/// Executables that are dropped under their launches: when each launch completes, a thread lets go of the
-/// kernel, which calls no foreign code.
+/// Executables are dropped while their launches are pending. When each launch completes, a thread releases
+/// the kernel, which calls no foreign code.
 #[test]
 fn points_without_foreign_code_need_one_thread() -> Result<()> {
     let many = if cfg!(miri) { 5 } else { 100 };
@@ -151,7 +151,7 @@ fn points_without_foreign_code_need_one_thread() -> Result<()> {
     end(&session)
 }
 
-/// Sends a message when its task is woken.
+/// A waker that sends a message when its task is woken.
 struct Sender(mpsc::Sender<()>);
 
 impl Wake for Sender {
@@ -160,8 +160,8 @@ impl Wake for Sender {
     }
 }
 
-/// The awaited point is the last owner of its context, whose end waits for a host function, which waits for
-/// the future.
+/// The awaited point is the last owner of its context, whose destruction waits for a host function, which
+/// waits for the future.
 #[test]
 fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
     let session = support::simulator_in(Mode::Lazy);
@@ -183,7 +183,7 @@ fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
     end(&session)
 }
 
-/// A waker that panics when it is cloned for the first time.
+/// The waker panics when it is first cloned.
 #[test]
 fn a_waker_that_panics_makes_nothing_ready() -> Result<()> {
     static CLONES: AtomicUsize = AtomicUsize::new(0);
@@ -212,11 +212,11 @@ fn a_waker_that_panics_makes_nothing_ready() -> Result<()> {
     support::block_on(&mut ready)
 }
 
-/// Points that are reached while as many others never are, each awaited before the next.
+/// Half of the points are reached and as many never are; each is awaited before the next.
 #[test]
 fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
     let session = support::simulator_in(Mode::Lazy);
-    // An interpreter takes minutes for as many.
+    // An interpreter takes minutes for that many.
     const MANY: usize = if cfg!(miri) { 3 } else { 30 };
     let (streams, signal) = held_up(MANY)?;
     let never = Alarm::new();

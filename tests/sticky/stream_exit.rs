@@ -1,4 +1,5 @@
-//! M13, N06, S35: threads and processes end, or fork, with current streams, pools of streams and signals alive.
+//! M13, N06, S35: threads and processes end, or fork, with current streams, pools of streams and signals
+//! alive.
 
 use std::sync::Mutex;
 

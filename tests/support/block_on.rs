@@ -1,4 +1,4 @@
-//! The smallest executor: one future, one thread.
+//! The smallest executor: polls one future on one thread.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -7,30 +7,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Counts how often it was woken, and unparks the thread that made it.
+/// A waker that counts its wakes and unparks the thread that created it.
 pub struct Alarm {
     wakes: AtomicUsize,
     thread: Thread,
 }
 
 impl Alarm {
-    /// An alarm of this thread.
+    /// Creates an alarm that unparks the calling thread.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { wakes: AtomicUsize::new(0), thread: thread::current() })
     }
 
-    /// How often it has been woken.
+    /// Returns how often the alarm was woken.
     pub fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Acquire)
     }
 
-    /// Polls once.
+    /// Polls the future once.
     pub fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
         let waker = Waker::from(Arc::clone(self));
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls whenever woken, and sleeps in between.
+    /// Polls the future after each wake, and parks the thread in between.
     pub fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
         let mut future = pin!(future);
         let waker = Waker::from(Arc::clone(self));
@@ -54,7 +54,7 @@ impl Wake for Alarm {
     }
 }
 
-/// Runs a future to its end, with an [`Alarm`] of its own.
+/// Runs a future to completion with an [`Alarm`] of its own.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     Alarm::new().block_on(future)
 }

@@ -1,6 +1,6 @@
 //! Test patterns, and comparisons that name the first difference.
 
-/// Eight bytes of the pattern `seed`: they depend on every bit of both, so that neither a shifted
+/// Returns word `number` of the pattern `seed`. It depends on every bit of both, so that neither a shifted
 /// copy nor a repeated page compares equal.
 fn word(seed: u64, number: usize) -> [u8; 8] {
     // The finaliser of SplitMix64.
@@ -17,7 +17,7 @@ pub fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// `len` bytes of the pattern `seed`.
+/// Returns `len` bytes of the pattern `seed`.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(&mut bytes, seed);
@@ -33,7 +33,7 @@ pub fn assert_pattern(bytes: &[u8], seed: u64) {
     assert_bytes(bytes, &pattern(seed, bytes.len()));
 }
 
-/// Panics unless both are equal, naming lengths or the first difference.
+/// Panics unless the slices are equal, naming their lengths or the first difference.
 ///
 /// # Panics
 /// See above.

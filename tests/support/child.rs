@@ -1,4 +1,4 @@
-//! Runs a test's body in a child process of its own.
+//! Runs a test's body in a child process.
 
 use std::env;
 use std::process::{Command, Output};
@@ -9,36 +9,36 @@ const CHILD: &str = "CUDA_TESTS_CHILD";
 /// Printed by a child that has run its body to the end.
 const DONE: &str = "the child has come to its end";
 
-/// Whether this process was started by [`run`].
+/// Returns whether this process was started by [`run`].
 pub fn is_this() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Called at the end of a child's body, before the child exits.
+/// Reports that the child's body has completed; call it last.
 pub fn done() {
     println!("{DONE}");
 }
 
-/// What a child printed, indented so that the runner does not take the child's verdict for that of
-/// a test in this process.
+/// Indents what a child printed, so that the runner does not take the child's verdict for that of a test in
+/// this process.
 fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("\n| {line}")).collect()
 }
 
-/// Runs one test of this program again as a child with the variables of `environment` set; `None`
-/// removes a variable. `test` is its path, `module_path!` in front.
+/// Runs one test of this program again in a child process with the variables of `environment` set; `None`
+/// removes a variable. `test` is the test's path, beginning with `module_path!`.
 ///
 /// # Panics
-/// Unless the child came to its end and then exited with success.
+/// Unless the child completed its body and exited with success.
 #[track_caller]
 pub fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
     run_with(test, environment, |_| ())
 }
 
-/// [`run`], and then true; false, at once, in the child that it starts.
+/// In the parent, calls [`run`] and returns true; in the child that `run` starts, returns false at once.
 ///
 /// # Panics
-/// As there.
+/// As [`run`].
 #[track_caller]
 pub fn ran(test: &str, environment: &[(&str, Option<&str>)]) -> bool {
     if is_this() {
@@ -48,10 +48,10 @@ pub fn ran(test: &str, environment: &[(&str, Option<&str>)]) -> bool {
     true
 }
 
-/// [`run`], of a command that `prepare` changes.
+/// Like [`run`], with a command that `prepare` changes.
 ///
 /// # Panics
-/// As there.
+/// As [`run`].
 #[track_caller]
 pub fn run_with(
     test: &str,

@@ -1,6 +1,6 @@
 //! Processor time.
 
-/// Processor time that the calling thread has used: tells a wait that blocks from one that spins.
+/// Returns the processor time that the calling thread has used: tells a wait that blocks from one that spins.
 ///
 /// # Panics
 /// If the system has no such clock.

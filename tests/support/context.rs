@@ -12,7 +12,7 @@ use cuda_sys::{
 
 use crate::driver::check;
 
-/// What `cuCtxGetCurrent` returns on this thread; null for none.
+/// Returns the context that `cuCtxGetCurrent` reports on this thread; null for none.
 ///
 /// # Panics
 /// If the driver returns an error.
@@ -24,7 +24,7 @@ pub fn current() -> CUcontext {
     context
 }
 
-/// `cuCtxSetCurrent`; null pops one entry.
+/// Calls `cuCtxSetCurrent`; null pops one entry.
 ///
 /// # Panics
 /// If the driver returns an error: an invalid handle, say.
@@ -34,7 +34,7 @@ pub fn set_current(context: CUcontext) {
     check("cuCtxSetCurrent", unsafe { cuCtxSetCurrent(context) });
 }
 
-/// `cuCtxPushCurrent`.
+/// Calls `cuCtxPushCurrent`.
 ///
 /// # Panics
 /// If the driver returns an error: an invalid handle, say.
@@ -44,7 +44,7 @@ pub fn push(context: CUcontext) {
     check("cuCtxPushCurrent", unsafe { cuCtxPushCurrent_v2(context) });
 }
 
-/// `cuCtxPopCurrent`: the context that was on top, or `None` where the stack is empty.
+/// Calls `cuCtxPopCurrent` and returns the context that was on top, or `None` if the stack is empty.
 ///
 /// # Panics
 /// If the driver returns an error other than that of an empty stack.
@@ -60,10 +60,10 @@ pub fn pop() -> Option<CUcontext> {
     Some(context)
 }
 
-/// The driver's device of that ordinal.
+/// Returns the driver's device of that ordinal.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such device.
 #[track_caller]
 pub fn device(ordinal: u32) -> CUdevice {
     let mut device = 0;
@@ -75,7 +75,7 @@ pub fn device(ordinal: u32) -> CUdevice {
     device
 }
 
-/// The handle of a device's primary context, by retaining and releasing it.
+/// Returns the handle of a device's primary context, by retaining and releasing it.
 ///
 /// It stays valid afterwards only if something else retains it too, such as the library under test.
 ///
@@ -104,7 +104,7 @@ unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
-    /// Creates one on the device and leaves the thread's stack as it was.
+    /// Creates a context on the device and leaves the thread's context stack as it was.
     ///
     /// # Panics
     /// If the driver returns an error.
@@ -119,7 +119,7 @@ impl Foreign {
         Self { handle }
     }
 
-    /// Its handle, valid until this is dropped.
+    /// Returns the context's handle, valid until this value is dropped.
     pub fn handle(&self) -> CUcontext {
         self.handle
     }

@@ -9,10 +9,10 @@ use cuda_core::{
 use cuda_sim::{Config, Mode, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
-/// Devices of the simulated driver, unless the environment sets a number.
+/// Number of devices of the simulated driver, unless the environment sets one.
 const DEFAULT_SIMULATED_DEVICES: u32 = 4;
 
-/// The driver under the tests of this process.
+/// The driver that the tests of this process use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driver {
     /// The simulated driver, linked into the test: `CUDA_TESTS_SIM=<devices>`, or Miri.
@@ -25,7 +25,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// The driver that the environment asks for.
+    /// Returns the driver that the environment selects.
     ///
     /// # Panics
     /// If `CUDA_TESTS_SIM` is not a number of devices.
@@ -82,18 +82,18 @@ pub fn simulator() -> Session {
     session
 }
 
-/// [`simulator`], in this mode.
+/// Calls [`simulator`] and sets the session's mode.
 ///
 /// # Panics
-/// As there.
+/// As [`simulator`].
 pub fn simulator_in(mode: Mode) -> Session {
     let session = simulator();
     session.set_mode(mode);
     session
 }
 
-/// Trims the process's caching pool. The call that asks whether blocks are idle may report "not
-/// ready" at first.
+/// Trims the process's caching pool. Retries, because the call that asks whether blocks are idle may report
+/// "not ready" at first.
 ///
 /// # Errors
 /// The driver's.
@@ -110,7 +110,7 @@ pub(crate) fn choose_allocator(allocator: &Allocator) {
     set_default_allocator(allocator).expect("no scope surrounds a test");
 }
 
-/// The allocator that the environment names: `CUDA_CORE_ALLOCATOR`.
+/// Returns the allocator that `CUDA_CORE_ALLOCATOR` names.
 pub(crate) fn allocator_of_environment() -> Allocator {
     match env::var("CUDA_CORE_ALLOCATOR").as_deref() {
         Ok("driver") => Allocator::driver_pool(),
@@ -119,8 +119,8 @@ pub(crate) fn allocator_of_environment() -> Allocator {
     }
 }
 
-/// Runs `f`, which allocates memory that is freed while a stream is stalled: with the caching pool,
-/// where the environment names an allocator whose frees wait for the device.
+/// Runs `f`, which allocates memory that is freed while a stream is stalled. Uses the caching pool if the
+/// environment names an allocator whose frees wait for the device.
 pub fn freed_behind_a_stall<R>(f: impl FnOnce() -> R) -> R {
     match env::var("CUDA_CORE_ALLOCATOR").as_deref() {
         Ok("plain") => with_allocator(&Allocator::cache(), f),

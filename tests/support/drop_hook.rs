@@ -1,6 +1,6 @@
-//! Failures of `Drop`s, as the drop hook receives them.
+//! Collects failures of `Drop`s from the drop hook.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_core::{
     Resource,
@@ -8,9 +8,20 @@ use cuda_core::{
 };
 
 /// Collects the hook's reports until it is dropped.
+#[derive(Debug)]
 pub struct DropReports {
     failures: Arc<Mutex<Vec<DropFailure>>>,
     before: u64,
+}
+
+/// What a [`DropReports`] collected.
+#[derive(Debug, Default)]
+pub struct Reported {
+    /// The failures that the hook received.
+    pub failures: Vec<DropFailure>,
+    /// The failures that the library counted. Those beyond `failures` went to a hook that the test set
+    /// itself.
+    pub counted: u64,
 }
 
 impl DropReports {
@@ -25,31 +36,49 @@ impl DropReports {
         Self { failures, before: drops::failures() }
     }
 
-    /// The reports since the last call.
+    /// Returns the reports since the last call.
     ///
     /// # Panics
-    /// If their number is not the counter's.
+    /// If their number differs from the increase of the counter.
     #[track_caller]
     pub fn take(&mut self) -> Vec<DropFailure> {
-        let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let reports = std::mem::take(&mut *log);
+        let reports = std::mem::take(&mut *self.log());
         let count = drops::failures();
         assert_eq!(count - self.before, reports.len() as u64, "counted and reported: {reports:?}");
         self.before = count;
         reports
     }
 
-    /// The resources of [`DropReports::take`], in alphabetical order.
+    /// Returns the resources of [`DropReports::take`], in alphabetical order.
     ///
     /// # Panics
-    /// As there.
+    /// As [`DropReports::take`].
     #[track_caller]
     pub fn resources(&mut self) -> Vec<Resource> {
         sorted(self.take().iter().map(|failure| failure.resource).collect())
     }
+
+    /// Returns how often the hook has reported that a resource of this kind could not be released.
+    #[must_use]
+    pub fn reported(&self, resource: Resource) -> usize {
+        let same = |failure: &&DropFailure| failure.resource == resource;
+        self.log().iter().filter(same).count()
+    }
+
+    /// Removes the hook and returns what it received.
+    #[must_use]
+    pub fn end(self) -> Reported {
+        drops::take_hook();
+        let failures = std::mem::take(&mut *self.log());
+        Reported { failures, counted: drops::failures() - self.before }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Vec<DropFailure>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// In alphabetical order.
+/// Sorts the resources alphabetically.
 #[must_use]
 pub fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
     resources.sort_by_key(|resource| format!("{resource:?}"));

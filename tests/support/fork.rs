@@ -1,13 +1,13 @@
-//! Children of `fork`.
+//! Runs checks in a child of `fork`.
 
 use std::ffi::c_int;
 
 /// Seconds after which a child that hangs is killed.
 const PATIENCE: u32 = 60;
 
-/// Runs `child` in a fork of this process; its answer is the exit code, 0 for success.
+/// Runs `child` in a fork of this process; the value it returns is the exit code, 0 for success.
 ///
-/// The child does not return, unwind or run exit handlers: it has one thread of the parent's many.
+/// The child does not return, unwind or run exit handlers: only the forking thread exists in it.
 pub fn in_a_fork(child: impl FnOnce() -> u8) {
     // SAFETY: the child has a copy of this thread only; what it runs below takes locks of the
     // library under test, which is what the test is about, and of the memory allocator, which glibc

@@ -2,75 +2,21 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_core::{Context, ContextFlags, Device, Resource, drops::DropFailure};
 use cuda_sim::{Leak, LeakKind, Session};
 use cuda_sys::symbol as cu;
 
 use crate::driver::check;
+use crate::drop_hook::Reported;
 
-/// Collects the drops that fail from [`begin`](Self::begin) to [`end`](Self::end), as the drop hook
-/// reports them.
-#[derive(Debug)]
-pub struct DropFailures {
-    seen: Arc<Mutex<Vec<DropFailure>>>,
-    counted: u64,
-}
-
-/// The failures between two moments.
-#[derive(Debug, Default)]
-pub struct Reported {
-    /// As the hook received them.
-    pub failures: Vec<DropFailure>,
-    /// As the library's counter has them; failures beyond those of the hook went to a hook that the
-    /// test set itself.
-    pub counted: u64,
-}
-
-impl DropFailures {
-    /// Sets the process's hook.
-    #[must_use]
-    pub fn begin() -> Self {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&seen);
-        cuda_core::drops::set_hook(move |failure: &DropFailure| {
-            locked(&hook).push(failure.clone());
-        });
-        Self { seen, counted: cuda_core::drops::failures() }
-    }
-
-    /// How often the hook has reported that such a resource could not be released.
-    #[must_use]
-    pub fn reported(&self, resource: Resource) -> usize {
-        let seen = locked(&self.seen);
-        let same = seen.iter().filter(|failure| failure.resource == resource);
-        same.count()
-    }
-
-    /// Removes the hook and returns what it received.
-    #[must_use]
-    pub fn end(self) -> Reported {
-        cuda_core::drops::take_hook();
-        Reported {
-            failures: std::mem::take(&mut *locked(&self.seen)),
-            counted: cuda_core::drops::failures() - self.counted,
-        }
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Each object that leaked must have been reported once, and each report must name a leak. Excepted
-/// are reports of what a destroyed context freed with itself, and of resources that leaks do not
-/// list.
+/// Checks that each object that leaked was reported once, and that each report names a leak. Reports of what
+/// a destroyed context freed with itself, and of resources that leaks do not list, are exempt.
 ///
 /// `excused` is asked about each leak that was not reported.
 ///
 /// # Errors
-/// In words, what leaked unreported, or was reported but did not leak.
+/// Describes what leaked unreported, or what was reported but did not leak.
 pub fn compare(
     leaks: &[Leak],
     reported: &Reported,
@@ -97,8 +43,8 @@ pub fn compare(
                     | Resource::DeviceMemory
             )
     };
-    // The address of pinned memory, whose own buffer reports it, or of memory that still exists: a
-    // module's global, say, exists as long as its module.
+    // Reports of an address of pinned memory, whose own buffer reports it, or of memory that still exists,
+    // such as a module's global, which lives as long as its module.
     let of_others = |failure: &DropFailure| {
         failure.resource == Resource::DeviceMemory
             && (failure.handle < END_OF_HOST || exists(failure.handle))
@@ -112,10 +58,10 @@ pub fn compare(
     if excess.is_empty() { Ok(()) } else { Err(format!("reported, but not leaked: {excess:#?}")) }
 }
 
-/// The first half of [`compare`]: every leak was reported.
+/// Checks that every leak was reported: the first half of [`compare`].
 ///
 /// # Errors
-/// In words, what leaked unreported.
+/// Describes what leaked unreported.
 pub fn leaked_unsaid(
     leaks: &[Leak],
     reported: &Reported,
@@ -124,7 +70,7 @@ pub fn leaked_unsaid(
     let Reported { failures, counted } = reported;
     let (mut unexplained, _) = matched(leaks, failures);
     unexplained.retain(|leak| !excused(leak));
-    // What a function of the host owns is leaked with it.
+    // What a host function owns is leaked with it.
     if failures.iter().any(|failure| failure.resource == Resource::UsedByWork) {
         return Ok(());
     }
@@ -135,9 +81,9 @@ pub fn leaked_unsaid(
     Ok(())
 }
 
-/// Leaks that were not reported, and reports that name no leak.
+/// Returns the leaks that were not reported, and the reports that name no leak.
 fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&'a DropFailure>) {
-    // A registration goes with its communicator.
+    // A registration is released with its communicator.
     let own = leaks.iter().filter(|leak| leak.kind != LeakKind::Registration);
     let mut unexplained: Vec<Leak> = own.cloned().collect();
     let mut excess = Vec::new();
@@ -161,7 +107,7 @@ fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&
     (unexplained, excess)
 }
 
-/// Whether the driver knows memory at this address.
+/// Returns whether the driver knows memory at this address.
 fn exists(address: u64) -> bool {
     let mut kind = 0u32;
     // SAFETY: the attribute's value is an `unsigned int`, which the pointer is valid for; any address
@@ -202,14 +148,14 @@ fn kind(resource: Resource) -> Option<LeakKind> {
     }
 }
 
-/// Releases leaked objects in the simulated driver, so that thousands of runs do not add up. They
-/// must not be used afterwards.
+/// Releases leaked objects in the simulated driver, so that leaks of thousands of runs do not add up. The
+/// objects must not be used afterwards.
 ///
 /// # Panics
-/// If the simulated driver does not know them, or has seen misuse before.
+/// If the simulated driver does not know an object, or has seen misuse before.
 pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
     assert_eq!(session.violations(), []);
-    // Contexts last: they take along what was made in them.
+    // Contexts last: destroying one frees what was made in it.
     leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
     let contexts = leaks.iter().filter(|leak| leak.kind == LeakKind::Context).count();
     for leak in leaks {
@@ -289,15 +235,15 @@ pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
         check("releasing a leaked object", result);
     }
     replace_left_behind(contexts);
-    // Work may still use what could not be proven idle.
+    // Work may still use a resource that could not be proven idle.
     drop(session.take_violations());
 }
 
-/// Makes the library forget contexts that it left behind and that were destroyed since.
+/// Makes the library forget contexts that it left behind and that have since been destroyed.
 ///
-/// It knows them for ever, and waits for their work before it revokes access between devices: in
-/// the next run, which may be another test's. The simulated driver gives new contexts the handles
-/// of those destroyed last, and the library then knows a handle as the new context's.
+/// The library keeps such contexts for ever, and waits for their work before it revokes access between
+/// devices: in the next run, which may be another test's. The simulated driver reuses the handles of the
+/// contexts destroyed last, and the library then takes the handle for the new context's.
 fn replace_left_behind(count: usize) {
     let device = Device::get(0).expect("the simulated driver has devices");
     let new = |_| Context::new(device, ContextFlags::default()).expect("no fault is left");
@@ -316,7 +262,7 @@ fn abort(communicator: *mut c_void) {
     assert_eq!(result, 0, "releasing a leaked communicator");
 }
 
-/// Makes some context current for a call that needs one.
+/// Calls `call` with device 0's primary context current, for calls that need a context.
 fn with_a_context(call: impl FnOnce() -> cuda_sys::CUresult) -> cuda_sys::CUresult {
     crate::context::push(crate::context::primary(0));
     let result = call();

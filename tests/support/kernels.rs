@@ -36,7 +36,7 @@ pub fn load(context: &Context) -> Result<Module> {
     Module::from_ptx(context, PTX)
 }
 
-/// Loads one of them.
+/// Loads one of the kernels.
 ///
 /// # Errors
 /// The driver's.
@@ -44,14 +44,14 @@ pub fn get(context: &Context, name: &str) -> Result<Function> {
     load(context)?.function(name)
 }
 
-/// Loads the kernels that set conditions of graphs: `count_down(u32 *x, condition)`, which subtracts 1
-/// from `x[0]`, and `decide(const u32 *x, condition)`; both set the condition to `x[0]`. They need the
-/// tag `cudadevrt`.
+/// Loads the kernels that set conditions of graphs: `count_down(u32 *x, condition)`, which subtracts 1 from
+/// `x[0]`, and `decide(const u32 *x, condition)`. Both set the condition to `x[0]`, and need the tag
+/// `cudadevrt`.
 ///
 /// # Errors
 /// The driver's.
 pub fn conditions(context: &Context) -> Result<Module> {
-    /// For the simulated driver, which takes every archive for libcudadevrt.
+    /// An archive for the simulated driver, which takes every archive for libcudadevrt.
     const ARCHIVE: &[u8] = b"!<arch>\n";
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -78,15 +78,15 @@ pub fn conditions(context: &Context) -> Result<Module> {
     let mut linker = Linker::new(context)?;
     linker.add_ptx(include_str!("conditions.ptx"))?;
     match env::var_os("CUDA_TESTS_LIBCUDADEVRT") {
-        // SAFETY: an archive of the toolkit's.
+        // SAFETY: the file is an archive of the toolkit.
         Some(archive) => drop(unsafe { linker.add_file(LinkInput::Library, archive) }?),
-        // SAFETY: the simulated driver reads no further.
+        // SAFETY: the simulated driver reads no further than the slice.
         None => drop(unsafe { linker.add_image(LinkInput::Library, ARCHIVE) }?),
     }
     Module::from_cubin(context, &linker.complete()?)
 }
 
-/// Registers with the simulated driver what the kernels do; [`load`] does it too.
+/// Registers the kernels' closures with the simulated driver; [`load`] does it too.
 pub fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -100,7 +100,7 @@ pub fn register() {
     });
 }
 
-/// How many of `n` elements have a thread.
+/// Returns how many of `n` elements have a thread.
 fn covered(launch: &Arguments, n: u32) -> u64 {
     u64::from(n).min(launch.threads())
 }
@@ -125,12 +125,12 @@ fn register_words() {
     }
 }
 
-/// Replaces each word of a declared region.
+/// Replaces each word of a declared region by `f` of it.
 fn each(memory: &mut Memory<'_>, address: u64, f: impl Fn(u32) -> u32) -> Result<(), Trap> {
     memory.slice_mut(address, |words| words.iter_mut().for_each(|word| *word = f(*word)))
 }
 
-/// The value that `stir` computes from a word.
+/// Returns the value that `stir` computes from a word.
 #[must_use]
 pub fn stirred(word: u32, rounds: u32) -> u32 {
     (0..rounds).fold(word, |word, _| word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))

@@ -1,5 +1,4 @@
-//! What the suites share: choosing a driver, declaring GPU tests, stalling streams, comparing
-//! bytes.
+//! Shared by the test suites: choosing a driver, declaring GPU tests, stalling streams, comparing bytes.
 //!
 //! A GPU test is declared with [`gpu_test!`]; its body runs under [`run()`], on the real driver or,
 //! with `CUDA_TESTS_SIM=<devices>` in the environment (and always under Miri), on the simulated one.
@@ -40,7 +39,7 @@ pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
 pub use driver::{Driver, check, freed_behind_a_stall, simulator, simulator_in, trim_cache};
-pub use drop_hook::{DropReports, sorted};
+pub use drop_hook::{DropReports, Reported, sorted};
 #[cfg(unix)]
 pub use fork::in_a_fork;
 pub use hashing::hash;

@@ -1,6 +1,6 @@
-//! The declaration of a GPU test.
+//! The macro that declares a GPU test.
 
-/// The tags of [`gpu_test`](crate::gpu_test), as names that do not compile if they are not among these.
+/// The tags of [`gpu_test`](crate::gpu_test) as constants, so that an unknown tag does not compile.
 #[allow(non_upper_case_globals, reason = "written as tags are")]
 pub mod tags {
     macro_rules! tags {
@@ -24,8 +24,8 @@ pub mod tags {
 /// gpu_test! { needs 1; fn j02_offsets() -> cuda_core::Result<()> { .. } }
 /// ```
 ///
-/// The resulting path names all of it, `a37_sync_other_device::asynchronous::needs_2`, so that
-/// `--list` tells the runner on which machine each test can run. The tags:
+/// The resulting path contains all of these, `a37_sync_other_device::asynchronous::needs_2`, so that the
+/// runner sees in `--list` on which machine each test can run. The tags:
 ///
 /// * `asynchronous`: asserts that a call returns while the device is busy, which is false under
 ///   `CUDA_LAUNCH_BLOCKING=1` and under a sanitizer;
@@ -40,8 +40,8 @@ pub mod tags {
 /// * `nccl`: needs NCCL, which the simulated driver has;
 /// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`, `cuda_12_8`: needs a driver for that CUDA or a later one.
 ///
-/// A tag that is not in this list does not compile. A plain `cargo test` lists the test as ignored;
-/// see [`run`](crate::run()) for what surrounds the body.
+/// An unknown tag does not compile. A plain `cargo test` lists the test as ignored; see [`run`](crate::run())
+/// for the setup and checks around the body.
 #[macro_export]
 macro_rules! gpu_test {
     (

@@ -15,14 +15,14 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Host memory that a function gets when it is dropped.
+/// Host memory that is passed to a function when it is dropped.
 pub struct WatchedHost<T, F: FnMut(&mut [T])> {
     elements: Vec<T>,
     on_drop: F,
 }
 
 impl<T, F: FnMut(&mut [T])> WatchedHost<T, F> {
-    /// The elements of a vector.
+    /// Wraps the elements of a vector.
     pub fn new(elements: Vec<T>, on_drop: F) -> Self {
         Self { elements, on_drop }
     }
@@ -40,7 +40,7 @@ impl<T: fmt::Debug, F: FnMut(&mut [T])> fmt::Debug for WatchedHost<T, F> {
     }
 }
 
-// SAFETY: the vector's own promise; only its drop uses it here.
+// SAFETY: the vector's own promise holds; only `drop` uses the vector here.
 unsafe impl<T: Pod, F: FnMut(&mut [T]) + Send + Sync + 'static> StableHost for WatchedHost<T, F> {
     type Element = T;
 

@@ -1,10 +1,10 @@
-//! Arguments and device code that are refused.
+//! Extracts the reasons for which arguments and device code are refused.
 
 use std::fmt::Debug;
 
 use cuda_core::{Error, ModuleError, Result};
 
-/// The reason for which an argument was refused.
+/// Returns the reason for which an argument was refused.
 ///
 /// # Panics
 /// If the result is anything but [`Error::Invalid`].
@@ -16,7 +16,7 @@ pub fn refusal<T: Debug>(result: Result<T>) -> String {
     }
 }
 
-/// The error log of the compiler or the linker.
+/// Returns the error log of the compiler or the linker.
 ///
 /// # Panics
 /// If the result is anything but [`ModuleError::Compile`].

@@ -1,10 +1,10 @@
-//! What a test reports beside its verdict.
+//! Prints a test's findings beside its verdict.
 
 use std::fmt::Arguments;
 use std::io::{Write, stderr};
 
-/// Prints a finding of a test that is no verdict: a figure, or what this machine could not check.
-/// The runner shows it after all tests, `noted: copies::j13_overlap_pays: ...`.
+/// Prints a finding that does not affect the verdict: a figure, or what this machine could not check. The
+/// runner shows it after all tests: `noted: copies::j13_overlap_pays: ...`.
 ///
 /// ```text
 /// support::report!("device {device} reaches no other: only copies without access were tried");
@@ -16,7 +16,7 @@ macro_rules! report {
     };
 }
 
-/// What [`report!`](crate::report!) does in the test at `path`.
+/// Implements [`report!`](crate::report!) for the test at `path`.
 pub fn report(path: &str, text: Arguments<'_>) {
     let text = text.to_string().replace('\n', " ");
     // Not `eprintln!`, whose output libtest captures when the test passes; in one write, since

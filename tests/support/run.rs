@@ -1,4 +1,4 @@
-//! Sets up and checks the surroundings of a GPU test's body.
+//! Sets up what a GPU test's body needs, and checks the state that the body leaves.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -20,12 +20,12 @@ use crate::watchdog::Watchdog;
 /// Contexts, pools and the simulated driver belong to the process, so only one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How many drops of the running test are expected to fail.
+/// Number of drops of the running test that are expected to fail.
 static EXPECTED_DROP_FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// What the body of a test may return.
+/// Types that the body of a test may return.
 pub trait Outcome {
-    /// Panics if the test failed.
+    /// Checks the outcome; panics if the test failed.
     fn check(self);
 }
 
@@ -44,16 +44,16 @@ impl<E: Debug> Outcome for Result<(), E> {
 
 /// Runs the body of the test at `path` where the driver shows at least `needs` devices.
 ///
-/// The body gets a thread of its own, on which nothing is current at first, and tests of one process
-/// run one after the other. Afterwards, besides the body's own verdict:
+/// The body runs on a thread of its own, on which nothing is current at first. Tests of one process run one
+/// after the other. Afterwards this function checks, besides the body's own verdict, that:
 /// * the thread's current context is the handle that it was before;
 /// * no `Drop` failed, or as many as [`expect_drop_failures`] declared;
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
 /// # Panics
-/// If the body panics, if any of these conditions does not hold, if the driver shows too few
-/// devices, or if a library that a tag of the test names is absent: no test is skipped. Where the failure has
-/// lost a context of a real driver, the process ends instead, so that no later test fails of it.
+/// If the body panics, if any of these conditions does not hold, if the driver shows too few devices, or if a
+/// library that a tag of the test names is absent: no test is skipped. If the failure has lost a context of a
+/// real driver, the process ends instead, so that the loss does not fail later tests.
 pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O) {
     // A failed test poisons the mutex; it guards no data that the next test could find broken.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     );
     if let Some(session) = session {
         session.settle();
-        // What the library caches for later copies is no leak.
+        // Memory that the library caches for later copies is no leak.
         cuda_core::staging::trim().expect("the simulated driver frees pinned memory");
         trim_cache(&session).expect("the simulated driver frees memory");
         cuda_core::PinnedPool::shared().trim(0).expect("the simulated driver unregisters memory");
@@ -106,15 +106,15 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     }
 }
 
-/// Whether no later test of this process can use one of these devices.
+/// Returns whether one of the first `devices` devices has lost its context for good.
 fn has_lost_a_context(devices: u32) -> bool {
     let contexts = (0..devices).map(|at| cuda_core::Device::get(at)?.context());
     let mut waits = contexts.map(|context| context?.synchronize());
     waits.any(|wait| wait.is_err_and(|error| error.is_sticky()))
 }
 
-/// Ends the process of a test that has lost a context, after saying what it failed of: runners go on with
-/// the other tests in another process.
+/// Ends the process of a test that has lost a context, after printing why the test failed. Runners continue
+/// with the other tests in another process.
 fn end_process(path: &str, panic: &(dyn Any + Send)) -> ! {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or("a panic");
@@ -124,18 +124,19 @@ fn end_process(path: &str, panic: &(dyn Any + Send)) -> ! {
     process::exit(101);
 }
 
-/// Declares, in the body of a GPU test, exactly how many failures `cuda_core::drops::failures` will
-/// have counted when the test ends.
+/// Declares, in the body of a GPU test, the exact increase of `cuda_core::drops::failures` by the end of the
+/// test.
 pub fn expect_drop_failures(count: u64) {
     EXPECTED_DROP_FAILURES.store(count, Ordering::Relaxed);
 }
 
-/// Panics, so that a runner which ignored the tag `real` gets no passed test.
+/// Panics for a test tagged `real`, so that a runner which ignored the tag gets no passed test.
 fn refuse_simulator(path: &str) {
     assert!(!tagged(path, "real"), "{path} cannot run on the simulated driver");
 }
 
-/// Panics if NVRTC or NCCL is absent. Tests that need libcudart open it themselves.
+/// Panics if the test's tags name NVRTC or NCCL and it is absent. Tests that need libcudart open it
+/// themselves.
 fn require_libraries(path: &str) {
     let versions = [
         ("nvrtc", tagged(path, "nvrtc").then(cuda_core::nvrtc::version)),

@@ -1,13 +1,13 @@
-//! How slices are copied.
+//! Sets how slices are copied.
 
 use cuda_core::Result;
 use cuda_core::staging::{self, StagingOptions};
 
-/// The staging options in effect while this lives.
+/// Sets staging options until it is dropped.
 pub struct Staged(StagingOptions);
 
 impl Staged {
-    /// So many helper threads, and chunks of so many bytes.
+    /// Sets the number of helper threads and the size of a chunk in bytes.
     ///
     /// # Errors
     /// For a size that chunks cannot have.

@@ -12,16 +12,15 @@ use cuda_sys::{CUstream, cuLaunchHostFunc};
 use crate::driver::check;
 use crate::sweep;
 
-/// How long a stall lasts at most once a driver call was made to fail.
+/// The longest time that a stall lasts after a driver call was made to fail.
 pub(crate) const LONGEST: Duration = Duration::from_millis(30);
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// A stalled stream; dropping this value lets the stream go on, on every way out of a test.
+/// A stalled stream. Dropping this value lets the stream continue, on every way out of a test.
 ///
-/// Load and use beforehand all that the test calls meanwhile, and stall one stream at a time:
-/// module loading and context-wide calls wait after a stall, and host functions may share one
-/// thread.
+/// Load and use beforehand everything that the test calls during the stall: module loading and context-wide
+/// calls wait for the stalled stream. Stall one stream at a time: host functions may share one thread.
 #[must_use = "dropping it ends the stall"]
 pub struct Stall {
     gate: Arc<Gate>,
@@ -44,8 +43,8 @@ impl Gate {
         if !sweep::fails_a_call() {
             return drop(self.opened.wait_while(open, |open| !*open));
         }
-        // Once a failed call has prevented ordering on the device, the library waits on the host, possibly on the
-        // very thread that would open the gate.
+        // Once a failed call has prevented ordering on the device, the library waits on the host, possibly on
+        // the very thread that would open the gate.
         let mut left = LONGEST;
         while !*open && !left.is_zero() {
             let waited = self.opened.wait_timeout(open, STEP);
@@ -59,7 +58,7 @@ impl Gate {
 
 /// Enqueues on `stream` a host function that blocks until the returned value is released or dropped.
 ///
-/// Raw handle and raw call: the library under test does not see the stall.
+/// Uses the raw handle and the raw call, so that the library under test does not see the stall.
 ///
 /// # Panics
 /// If the driver refuses the host function.
@@ -79,8 +78,8 @@ pub fn stall(stream: CUstream) -> Stall {
     Stall { gate }
 }
 
-/// Enqueues on `stream`, by the library under test, a host function that ends when the sender is dropped,
-/// however the test ends.
+/// Enqueues on `stream`, through the library under test, a host function that returns when the sender is
+/// dropped, however the test ends.
 ///
 /// # Errors
 /// The driver's.
@@ -99,10 +98,10 @@ unsafe extern "C" fn wait_at_gate(data: *mut c_void) {
 }
 
 impl Stall {
-    /// Lets the stream go on.
+    /// Lets the stream continue.
     pub fn release(self) {}
 
-    /// Lets the stream go on after `delay`, from another thread, for tests that block their own thread.
+    /// Lets the stream continue after `delay`, from another thread, for tests that block their own thread.
     pub fn release_after(self, delay: Duration) {
         let delay = if sweep::fails_a_call() { delay.min(Duration::from_millis(1)) } else { delay };
         thread::spawn(move || {

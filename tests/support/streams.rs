@@ -1,8 +1,8 @@
-//! What most tests begin with.
+//! Creates contexts and streams for tests.
 
 use cuda_core::{Context, Device, Result, Stream};
 
-/// The primary context of device 0, and a stream of it.
+/// Returns the primary context of device 0, and a new stream of it.
 ///
 /// # Errors
 /// The driver's.
@@ -12,7 +12,7 @@ pub fn one_stream() -> Result<(Context, Stream)> {
     Ok((context, stream))
 }
 
-/// The primary context of device 0, and two streams of it.
+/// Returns the primary context of device 0, and two new streams of it.
 ///
 /// # Errors
 /// The driver's.
@@ -22,7 +22,7 @@ pub fn two_streams() -> Result<(Context, Stream, Stream)> {
     Ok((context, one, two))
 }
 
-/// The primary contexts of the devices 0 and 1, and a stream of each.
+/// Returns the primary contexts of the devices 0 and 1, and a new stream of each.
 ///
 /// # Errors
 /// The driver's.

@@ -19,7 +19,8 @@ use crate::context;
 use crate::driver::{
     allocator_of_environment, choose_allocator, require_devices, simulator, trim_cache,
 };
-use crate::judge::{self, DropFailures};
+use crate::drop_hook::DropReports;
+use crate::judge;
 use crate::run::Outcome;
 use crate::sample;
 use crate::stall;
@@ -38,18 +39,18 @@ enum Failure {
     Sticky(CUresult),
 }
 
-/// An error that any call may return, one on which the library retries, and one that ends a
-/// context.
+/// The injected errors: one that any call may return, one after which the library repeats some calls, and one
+/// that ends a context.
 const FAILURES: [Failure; 3] = [
     Failure::Once(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
     Failure::Once(cuda_sys::CUDA_ERROR_INVALID_VALUE),
     Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
 ];
 
-/// Up to this many calls of a test, each fails in turn; few tests make more.
+/// Number of calls up to which each call of a test fails in turn; few tests make more.
 const EXACT: u64 = 600;
 
-/// Why tests, or modules of tests, are not swept.
+/// Reasons why tests, or modules of tests, are not swept.
 const NOT_SWEPT: [(&str, &[&str]); 27] = [
     (
         "its callback keeps a block of the allocator that keeps the callback, until it is called",
@@ -206,15 +207,15 @@ const LEAVES_GUARDS: [&str; 4] = [
     "soundness::contexts::s38_guards_dropped_out_of_order_keep_what_they_leave",
 ];
 
-/// Whether the path of a test is that of `test`, or in the module of that name.
+/// Returns whether `path` is that of `test`, or lies in the module of that name.
 fn names(path: &str, test: &str) -> bool {
     let name = path.split_once("::").map_or(path, |(_suite, name)| name);
-    // After the name come a test's tags, or a module's tests.
+    // After the name come the test's tags, or the module's tests.
     let rest = name.strip_prefix(test);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || test.ends_with("::"))
 }
 
-/// Runs the body of a test as it is, then with its first driver call failing, on whichever thread,
+/// Runs the body of a test as it is, then with its first driver call failing, on whichever thread makes it,
 /// then with its second, and so on until no call is left to fail. After each run it asserts that
 ///
 /// * only the body itself panicked, which need not expect the failure;
@@ -244,8 +245,8 @@ pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O)
     }
 }
 
-/// Whether a call of the running test is to fail, so that its own verdict is ignored, and stalls are short from then
-/// on.
+/// Returns whether a call of the running test is to fail. The test's own verdict is then ignored, and stalls
+/// are short once the call has failed.
 pub fn fails_a_call() -> bool {
     FAILS.load(Ordering::Relaxed)
 }
@@ -265,7 +266,7 @@ struct Run {
     fired: bool,
 }
 
-/// What was observed on the body's thread.
+/// State that was observed on the body's thread.
 struct Seen {
     outcome: thread::Result<()>,
     fired: bool,
@@ -279,12 +280,13 @@ impl<O: Outcome> Scenario<O> {
     fn sweep(&self) -> Result<Record, String> {
         let mut record = Record::default();
         let whole = |wrong| format!("with no failing call: {wrong}");
-        // What the library keeps for the life of the process exists after this first run.
+        // This first run creates what the library keeps for the life of the process.
         let run = self.attempt(None, &mut record).map_err(whole)?;
         record.stride = stride(run.calls, sample::calls(EXACT));
         record.calls = run.calls;
         for (index, failure) in (0..).zip(FAILURES) {
-            // One more call of a long test, among those that the stride skips, with each failure.
+            // For each failure, the runs of a long test begin at another call, among those that the stride
+            // skips.
             let mut nth = sample::first(record.stride, index);
             loop {
                 let run = self.attempt(Some((nth, failure)), &mut record);
@@ -300,13 +302,13 @@ impl<O: Outcome> Scenario<O> {
         Ok(record)
     }
 
-    /// One run; the error says which condition its end state violates.
+    /// Runs the body once. An error says which condition the end state violates.
     fn attempt(&self, fault: Option<(u64, Failure)>, record: &mut Record) -> Result<Run, String> {
         let _watchdog = Watchdog::start(&format!("{} with {fault:?}", self.path));
         let session = simulator();
         choose_allocator(&allocator_of_environment());
         session.keep_origins();
-        let drops = DropFailures::begin();
+        let drops = DropReports::listen();
         let seen = self.enact(&session, fault);
         session.settle();
         cuda_core::drops::flush();
@@ -334,7 +336,7 @@ impl<O: Outcome> Scenario<O> {
         judge::take_away(&session, leaks);
         if ended_early && session.calls("cuCtxEnablePeerAccess") > 0 {
             part_devices().map_err(|error| format!("devices: {error}"))?;
-            // It enters contexts that the body may have destroyed.
+            // Parting enters contexts that the body may have destroyed.
             drop(session.take_violations());
         }
         Ok(Run { calls: session.total_calls(), fired: seen.fired })
@@ -375,8 +377,8 @@ impl<O: Outcome> Scenario<O> {
     }
 }
 
-/// Trims the library's caches. The call that asks whether blocks are idle may report "not ready" at
-/// first.
+/// Trims the library's caches. Retries, because the call that asks whether blocks are idle may report "not
+/// ready" at first.
 fn trim(session: &Session) -> cuda_core::Result<()> {
     const POLLS: u32 = 4;
     (0..POLLS).try_for_each(|_| {
@@ -386,12 +388,12 @@ fn trim(session: &Session) -> cuda_core::Result<()> {
     trim_cache(session)
 }
 
-/// Disables peer access that the body enabled and, having ended early, did not disable.
+/// Disables peer access that the body enabled but, having ended early, did not disable.
 fn part_devices() -> cuda_core::Result<()> {
     let devices: Vec<Device> = Device::all()?.collect();
     for &device in &devices {
         for &peer in devices.iter().filter(|&&peer| peer != device) {
-            // An error where access was not enabled.
+            // Returns an error where access was not enabled.
             let _ = device.context()?.disable_peer_access(&peer.context()?);
         }
     }
@@ -405,9 +407,8 @@ fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
     Err(format!("{what}: {found:#?}"))
 }
 
-/// The distance between calls that fail: 1 unless there are many calls, and otherwise a prime, so
-/// that each call of a loop in the test fails in some iteration. The work grows with the square of
-/// the calls.
+/// Returns the distance between calls that fail: 1 unless there are many calls, otherwise a prime, so that
+/// each call of a loop in the test fails in some iteration. The work grows with the square of the calls.
 fn stride(calls: u64, exact: u64) -> u64 {
     match calls.saturating_mul(calls).div_ceil(exact * exact) {
         0..=1 => 1,

@@ -1,10 +1,10 @@
-//! Threads of the process.
+//! Counts threads of the process.
 
 use std::fs::{DirEntry, read_dir, read_to_string};
 use std::io;
 
-/// How many have a name that begins so, of which the system keeps 15 bytes; [`None`] where it does not report them,
-/// and under Miri.
+/// Returns how many threads have a name that begins with `start`; the system keeps 15 bytes of a name.
+/// Returns [`None`] under Miri, and where the system does not report threads.
 pub fn threads_named(start: &str) -> Option<usize> {
     if cfg!(miri) {
         return None;

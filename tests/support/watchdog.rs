@@ -6,18 +6,19 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Aborts the process, after naming the test, unless it is dropped in time.
+/// Names the test and aborts the process, unless it is dropped in time.
 ///
 /// A test that hangs in a driver call cannot be interrupted from outside; without the watchdog the
 /// whole run would hang and not say in which test.
 pub struct Watchdog {
-    /// Dropping it wakes the thread.
+    /// The sender whose drop wakes the thread.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Two minutes, or `CUDA_TESTS_WATCHDOG` seconds: a sanitizer needs more, a mutant that hangs less.
+    /// Starts a watchdog of two minutes, or `CUDA_TESTS_WATCHDOG` seconds: a sanitizer needs more, a mutant
+    /// that hangs less.
     ///
     /// Miri's clock is virtual and runs with the interpreter's steps, so there the watchdog is off;
     /// Miri detects deadlocks itself.

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     miri: bool,
     /// Runs each GPU test on the simulated driver again for each of its driver calls, which is made
-    /// to fail: takes some minutes.
+    /// to fail: takes half an hour on two processors.
     #[arg(long)]
     faults: bool,
     /// Of --faults, takes the sample that `cargo xtask ci` takes with that rotation.

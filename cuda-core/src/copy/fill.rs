@@ -208,12 +208,13 @@ impl<'a> FillValue<'a> {
 /// # Fills
 impl<K: StreamKind> Stream<K> {
     /// Sets every element to `value`, asynchronously: `cuMemsetD8Async`, `cuMemsetD16Async` or
-    /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes and for one that repeats such a
-    /// pattern, as zero does.
+    /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes at a multiple of its size, and for one
+    /// that repeats such a pattern, as zero does.
     ///
     /// Any other value, such as `1.0f64` or `[1.0f32, 2.0, 3.0]`, takes a `cuMemsetD2D32Async` for each
-    /// run of equal 4-byte parts in it, and a `cuMemcpyDtoDAsync_v2` for each doubling of the length
-    /// beyond 512 elements: 13 calls for a million `f64`.
+    /// run of equal 4-byte parts in it (`D2D16`, `D2D8`, for shorter parts, if its size or address is no
+    /// multiple of 4), and a `cuMemcpyDtoDAsync_v2` for each doubling of the length beyond 512 elements:
+    /// 13 calls for a million `f64`.
     ///
     /// # Errors
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).

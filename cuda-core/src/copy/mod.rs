@@ -1,6 +1,6 @@
 //! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
 
-// Separate items, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
+// Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod buffers;
 
 mod new;

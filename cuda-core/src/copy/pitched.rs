@@ -60,7 +60,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance between
     /// them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row ends beyond
-    /// the view.
+    /// the view; [`Error::SizeOverflow`](crate::Error::SizeOverflow).
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
     }

@@ -127,7 +127,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// memory had been allocated there.
     ///
     /// # Errors
-    /// As [`DeviceBuffer::from_raw`]; [`Error::Invalid`] for a stream that is, or was, captured.
+    /// As [`DeviceBuffer::from_raw`]; [`Error::Invalid`] for a stream of a
+    /// [capture](crate::Graph::capture).
     ///
     /// # Safety
     /// As [`DeviceBuffer::from_raw`], in the context of `stream`; work that is already enqueued on
@@ -180,7 +181,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for memory of a caching pool (the default), of a custom allocator, or of
-    /// other code; those of the wait. The buffer is unchanged.
+    /// other code, and while a graph uses the memory; those of the wait. The buffer is unchanged.
     ///
     /// ```no_run
     /// # fn take_over(_address: u64, _len: usize) {}

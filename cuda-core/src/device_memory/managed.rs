@@ -197,7 +197,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// Waits for the work that uses the elements, and returns them for writing.
     ///
     /// # Errors
-    /// Those of [`as_slice`](Self::as_slice).
+    /// As [`as_slice`](Self::as_slice), also while work that reads the elements is being captured.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -10,6 +10,7 @@ use cuda_sys::{
 use crate::device::{Device, mem_location};
 use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
+use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::types::Pod;
 use crate::util::raw_enum;
@@ -166,7 +167,7 @@ raw_enum! {
 /// # Placement of managed memory
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of the elements in `range` to where they will be used, asynchronously:
-    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call if
+    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No such call if
     /// the range is empty.
     ///
     /// # Errors
@@ -220,10 +221,10 @@ impl<T: Pod> ManagedBuffer<T> {
     pub fn advise(&self, range: impl RangeBounds<usize>, advice: Advice) -> Result<()> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
-        let _entered = self.context().enter_briefly()?;
         if bytes == 0 {
-            return Ok(());
+            return driver::ensure();
         }
+        let _entered = self.context().enter_briefly()?;
         let (advice, location) = advice.parts();
         let code = match location.as_raw() {
             // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a

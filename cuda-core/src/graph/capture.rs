@@ -108,7 +108,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Errors of `work`; the driver's, among them `STREAM_CAPTURE_INVALIDATED` after a call that
+    /// Errors of `work`; [`Error::Invalid`] for no context, and if no operation depends on a
+    /// [`Condition`](crate::Condition) that was made; the driver's, among them `STREAM_CAPTURE_INVALIDATED` after a call that
     /// failed in a way that ended the capture.
     #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
     #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]

@@ -10,7 +10,7 @@ use super::update::ChangedNode;
 use super::{Graph, SharedGraph};
 use crate::context::{Context, Moment, of_context};
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::{Handle, Owned, driver};
+use crate::process::{DeferForeignCode, Handle, Owned, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Fences, LastLaunch};
 use crate::timeline::recording::{
@@ -116,8 +116,6 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
         super::lent::require_lendable(self.uses.memory.iter(), op)?;
-        let _held = self.uses.admit(op, None)?;
-        let made = Moment::now();
         let mut exec: CUgraphExec = ptr::null_mut();
         let flags = match self.uses.traits.has(GraphTraits::PRIORITIES) {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
@@ -137,9 +135,15 @@ impl Graph {
             check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
             Ok(RawExec::new(Handle(exec), self.executables.clone()))
         };
-        let mut raw = self.context.relaxed(|| self.with_raw(&mut call))?;
+        let mut instantiate = || -> Result<(Moment, Result<RawExec>)> {
+            let _held = self.uses.admit(op, None)?;
+            let made = Moment::now();
+            Ok((made, self.context.relaxed(|| self.with_raw(&mut call))?))
+        };
+        let (mut made, mut raw) = instantiate()?;
+        // Access may be revoked meanwhile, by what the executables kept: a destructor of the program.
         if raw.as_ref().is_err_and(has_another) && self.executables.wait()? {
-            raw = self.context.relaxed(|| self.with_raw(&mut call))?;
+            (made, raw) = instantiate()?;
         }
         Ok(GraphExec {
             raw: Owned::new(raw?),
@@ -225,6 +229,8 @@ impl GraphExec {
     fn launch_in_turn(&mut self, bound: &Bound<'_>, raw: CUgraphExec) -> Result<()> {
         let timeline = bound.core().timeline();
         self.wait_elsewhere(timeline)?;
+        // A hook that comes up may use the ranks whose turn this thread has, or revoke access.
+        let _quiet = DeferForeignCode::begin();
         let _held = self.uses.admit(OP, Some(self.made))?;
         // Taken before the launch is ordered, so that the launch waits for whatever took its turn
         // first.

@@ -101,8 +101,8 @@ impl GraphExec {
     /// of rows use [`set_fill_pitched`](Self::set_fill_pitched).
     ///
     /// # Errors
-    /// As [`set_copy`](Self::set_copy); also [`Error::Invalid`] for a value of more than four
-    /// bytes, unless it repeats a pattern of up to four.
+    /// As [`set_copy`](Self::set_copy); also [`Error::Invalid`] for a value that
+    /// [`Stream::fill`](crate::Stream::fill) makes several calls for.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -126,8 +126,8 @@ impl GraphExec {
     /// The errors of [`Launch::launch`] that are found before the driver is called;
     /// [`Error::Invalid`] for a launch of no elements, for a node that is not a kernel or that
     /// belongs to another graph than this was [instantiated](Graph::instantiate) from, and for a
-    /// [`Condition`](crate::Condition) of another graph than that one and the last update's; the
-    /// driver's. The executable is then unchanged, unless earlier work may have caused the error:
+    /// [`Condition`](crate::Condition) of another graph than that one and the last update's, and for
+    /// memory of another device or of a [graph](crate::Stream::alloc_in_graph); the driver's. The executable is then unchanged, unless earlier work may have caused the error:
     /// it then keeps what both forms of the operation use.
     ///
     /// # Safety

@@ -219,8 +219,8 @@ impl<H: StableHostMut> Registered<H> {
     /// Waits for all copies that use the elements, and returns the elements for writing.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host
-    /// function, unless the copies are known to be done.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

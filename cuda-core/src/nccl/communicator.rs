@@ -71,8 +71,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `rank` is less than `size`, for no id or more ids than ranks, and
-    /// if the context is not the primary one of its device; [`Error::Nccl`], with
-    /// [`NcclError::TimedOut`] if a rank did not join, and with [`NcclError::Missing`] for several
+    /// if the context is not the primary one of its device; [`Error::SizeOverflow`] for a size that NCCL
+    /// cannot count; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did not join, and with [`NcclError::Missing`] for several
     /// ids and an older NCCL.
     ///
     /// # Safety
@@ -113,7 +113,7 @@ impl Communicator {
     /// Joins as [`Communicator::init_rank`] does, with options.
     ///
     /// # Errors
-    /// As [`Communicator::init_rank`].
+    /// As [`Communicator::init_rank`]; [`Error::Invalid`] for options that contradict each other.
     ///
     /// # Safety
     /// As [`Communicator::init_rank`].

@@ -171,7 +171,8 @@ impl Communicator {
     /// [shrink](Self::shrink_after_loss) it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `size` is greater than this one's; [`Error::Nccl`], with
+    /// [`Error::Invalid`] unless `size` is greater than this one's; [`Error::SizeOverflow`] for a size
+    /// that NCCL cannot count; [`Error::Nccl`], with
     /// [`NcclError::TimedOut`](crate::NcclError::TimedOut) if a new rank did not join, and with
     /// [`NcclError::Missing`](crate::NcclError::Missing) for an older NCCL.
     ///
@@ -219,7 +220,7 @@ impl Communicator {
     /// communicator does not have yet. [`grow`](Self::grow) has an example.
     ///
     /// # Errors
-    /// As [`init_rank`](Self::init_rank).
+    /// As [`init_rank_with`](Self::init_rank_with).
     ///
     /// # Safety
     /// As [`init_rank`](Self::init_rank).

@@ -26,7 +26,7 @@ use crate::util::debug_by;
 ///
 /// # Errors
 /// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and `Invalid`
-/// for a rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for other memory than
+/// for a rank that does not exist and for a default stream; [`Error::WrongDevice`] and [`Error::WrongContext`] for other memory than
 /// the communicator's; [`Error::NotCapturable`] in a body of a [`Condition`](crate::Condition).
 /// [`Error::Nccl`] if NCCL refuses, if the communicator's limit passes before a call that does not block has
 /// enqueued the work, and for a communicator that was aborted. If a call has failed,

@@ -20,7 +20,8 @@ use crate::util::{InlineVec, debug_by};
 /// # Errors
 /// The errors of [`OnStream`], which name the rank, or, in [`Error::OnDevice`], its device if its
 /// source and destination do not fit each other; [`Error::Invalid`] unless there is one view for
-/// each rank, and for ranks whose memory differs in length.
+/// each rank, for ranks whose memory differs in length, and if the memory of some ranks is
+/// [registered](Ranks::register) and that of others is not.
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStreams<'a, G = ()> {
     pub(super) ranks: &'a Ranks,

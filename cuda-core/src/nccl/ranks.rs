@@ -76,7 +76,7 @@ impl Ranks {
     /// Joins as [`Ranks::init_all`] does, with options.
     ///
     /// # Errors
-    /// As [`Ranks::init_all`].
+    /// As [`Ranks::init_all`]; [`Error::Invalid`] for options that contradict each other.
     #[doc(alias("ncclCommInitAll"))]
     pub fn init_all_with<'c>(
         contexts: impl IntoIterator<Item = &'c Context>,
@@ -179,7 +179,8 @@ impl Ranks {
     /// stream also ends when another rank reports an error.
     ///
     /// # Errors
-    /// As [`Communicator::wait`]: the error of the first rank that has one.
+    /// As [`Communicator::wait`]: the error of the first rank that has one. [`Error::Invalid`] for
+    /// another number of streams than of ranks.
     pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
         let streams: Vec<_> = streams.into_iter().collect();
         self.one_each("wait", streams.len(), "stream")?;

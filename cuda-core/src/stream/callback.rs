@@ -112,7 +112,8 @@ impl<K: StreamKind> Stream<K> {
     /// completed; if the launch is the last of these, a thread of this crate drops it.
     ///
     /// # Errors
-    /// Those of [`Stream::launch_host_func`].
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) in a body of a [`Condition`](crate::Condition); the
+    /// driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

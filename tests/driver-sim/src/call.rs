@@ -1,4 +1,4 @@
-//! One driver call: counts it, injects faults, resolves handles, waits for work.
+//! One driver call: counts it, injects faults, resolves handles, and waits for work.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::report::ViolationKind;
 use crate::state::{self, State};
 use crate::{Mode, thread};
 
-/// The result of a driver function: nothing, or a code that is not success.
+/// The result of a driver function: success, or an error code.
 pub(crate) type Outcome<T = ()> = Result<T, CUresult>;
 
-/// A driver function that runs: the lock on the driver, and the calling thread.
+/// A driver function in progress on the calling thread; holds the lock on the driver.
 pub(crate) struct Call {
     state: Option<MutexGuard<'static, State>>,
     pub(crate) name: &'static str,
@@ -31,7 +31,7 @@ pub(crate) struct Call {
 /// How long a call waits for room in a queue before it is reported.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the function may be called inside a host function and before `cuInit`.
+/// Returns whether the function may be called inside a host function and before `cuInit`.
 fn works_always(name: &str) -> bool {
     matches!(name, "cuGetErrorName" | "cuGetErrorString")
 }
@@ -48,7 +48,7 @@ fn works_before_init(name: &str) -> bool {
     )
 }
 
-/// Whether the function works although the current context is lost.
+/// Returns whether the function works although the current context is lost.
 fn survives(name: &str) -> bool {
     let is_about_current = matches!(
         name,
@@ -105,7 +105,7 @@ impl DerefMut for Call {
 }
 
 impl Call {
-    /// Counts the call; an error refuses it, a hit is the injected fault that it meets.
+    /// Counts the call. An error refuses the call; a hit is the injected fault that it meets.
     fn admit(&mut self) -> Outcome<Option<Hit>> {
         let name = self.name;
         self.log.count(name);
@@ -142,7 +142,7 @@ impl Call {
         }
     }
 
-    /// The code that a call returns when a fault meets it.
+    /// Applies a fault to this call, and returns the code that the call returns.
     fn strike(&mut self, hit: Hit) -> CUresult {
         if hit.loses_context {
             self.lose_context(hit.code);
@@ -150,7 +150,7 @@ impl Call {
         hit.code
     }
 
-    /// The current context is lost; every context, where none is current.
+    /// Loses the current context, or every context if none is current.
     fn lose_context(&mut self, code: CUresult) {
         match self.current() {
             Ok(id) => {
@@ -168,19 +168,19 @@ impl Call {
         self.log.violation(kind, name, message.into());
     }
 
-    /// The memory at a device address that this call uses.
+    /// Resolves a device address that this call uses to the memory there.
     pub(crate) fn device_memory(&mut self, address: CUdeviceptr, bytes: usize) -> Outcome<Place> {
         let name = self.name;
         self.device_place(name, address, bytes)
     }
 
-    /// The memory at a host address that this call uses.
+    /// Resolves a host address that this call uses to the memory there.
     pub(crate) fn host_memory(&mut self, pointer: *mut u8, bytes: usize) -> Outcome<Place> {
         let name = self.name;
         self.host_place(name, pointer, bytes)
     }
 
-    /// A new block, and its address.
+    /// Allocates a block, and returns its id and address.
     pub(crate) fn allocate(
         &mut self,
         device: usize,
@@ -197,7 +197,7 @@ impl Call {
         self.enqueue(name, submission)
     }
 
-    /// The calling thread's current context.
+    /// Returns the calling thread's current context.
     pub(crate) fn current(&self) -> Outcome<Id> {
         let stack = self.stacks.get(&thread::number());
         let entry = stack.and_then(|stack| stack.last()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
@@ -212,7 +212,7 @@ impl Call {
         self.current().map(|id| self.contexts[&id].device)
     }
 
-    /// The device with this ordinal.
+    /// Returns the index of the device with this ordinal.
     pub(crate) fn device(&self, device: CUdevice) -> Outcome<usize> {
         let index = usize::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
         if index < self.devices.len() { Ok(index) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
@@ -226,7 +226,7 @@ impl Call {
         })
     }
 
-    /// The context of a handle, or the current one.
+    /// Returns the context of a handle, or the current one for null.
     pub(crate) fn context_or_current(&mut self, handle: CUcontext) -> Outcome<Id> {
         if handle.is_null() { self.current() } else { self.context(handle) }
     }
@@ -277,7 +277,7 @@ impl Call {
         })
     }
 
-    /// The stream of a handle, default streams of the current context included.
+    /// Returns the stream of a handle; the default streams' handles mean those of the current context.
     pub(crate) fn stream(&mut self, handle: CUstream) -> Outcome<Id> {
         let id = match handle.addr() {
             0 | 1 => {
@@ -311,7 +311,7 @@ impl Call {
         Ok(id)
     }
 
-    /// Waits until all work of these streams is done, and joins their clocks into the host's.
+    /// Waits until all work of these streams is complete, and joins their clocks into the host's.
     pub(crate) fn synchronize(&mut self, streams: &[Id]) {
         let mut targets = Vec::new();
         for &id in streams {
@@ -339,16 +339,16 @@ impl Call {
         self.synchronize(&streams.map(|(&id, _)| id).collect::<Vec<_>>());
     }
 
-    /// Waits until `target` is done. The lock is released while a host function runs.
+    /// Waits until `target` is complete. The lock is released while a host function runs.
     pub(crate) fn drive(&mut self, target: Point) {
         self.drift();
         while !self.advance(target) {
-            // NCCL's own threads go on while a call waits.
+            // NCCL's own threads continue while a call waits.
             if self.run_jobs() {
                 continue;
             }
             let patience = if self.waits_for_value() {
-                // Another stream may write the value, or the host, without a call.
+                // Another stream, or the host without a call, may write the value.
                 self.advance_all();
                 Some(Duration::from_millis(1))
             } else {
@@ -376,8 +376,8 @@ impl Call {
         }
     }
 
-    /// If this call has filled a stream's queue, runs the oldest work there, and waits while that is
-    /// stalled, until the queue has room.
+    /// If this call has filled a stream's queue, runs the oldest work there until the queue has room, and
+    /// waits while that work is stalled.
     fn make_room(&mut self) {
         let Some(id) = self.overfull.take() else {
             return;
@@ -398,7 +398,7 @@ impl Call {
                 return self.violation(ViolationKind::QueueFull, message);
             }
             if self.waits_for_value() {
-                // Another stream may write the value, or the host, without a call.
+                // Another stream, or the host without a call, may write the value.
                 self.advance_all();
                 self.wait(Some(left.min(Duration::from_millis(1))));
             } else {
@@ -431,8 +431,8 @@ impl Call {
         }
     }
 
-    /// Answers a query of `point`: whether it is done. If `polls`, the number of queries so far,
-    /// exceeds the configured one, the query runs the work first.
+    /// Answers a query of `point`: whether its work is complete. If `polls`, the number of queries so far,
+    /// exceeds the configured number, the query runs the work first.
     pub(crate) fn query(&mut self, point: Point, clock: &Clock, polls: u32) -> bool {
         if polls > self.polls || self.mode == Mode::Eager {
             self.advance(point);
@@ -461,7 +461,7 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Stores a result that the caller may not want.
+/// Stores a result through a pointer that may be null.
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.
@@ -472,10 +472,10 @@ pub(crate) unsafe fn put_if<T>(to: *mut T, value: T) {
     }
 }
 
-/// What a caller passes as a pointer and a count.
+/// Returns the slice that a caller passes as a pointer and a count.
 ///
 /// # Safety
-/// `first` is null, or points to `len` values that stay for the caller's call.
+/// `first` is null, or points to `len` values that stay valid during the caller's call.
 pub(crate) unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
     match (len, first.is_null()) {
         (0, _) => Ok(&[]),

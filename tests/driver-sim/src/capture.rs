@@ -1,7 +1,7 @@
 //! Stream capture: the work of a capturing stream is recorded, not run.
 //!
-//! Implements as many of CUDA's rules as a library needs to meet the real errors when it captures,
-//! or runs beside a capture.
+//! Implements enough of CUDA's rules that a library meets the real errors when it captures, or calls the
+//! driver beside a capture.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ use crate::handle::{Id, pointer};
 use crate::state::State;
 use crate::thread;
 
-/// Which threads' unsafe calls a capture forbids; and which captures a thread respects.
+/// The mode of a capture (which threads' unsafe calls it forbids) or of a thread (which captures it
+/// respects).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureMode {
     Global,
@@ -31,24 +32,24 @@ pub(crate) struct Capture {
     pub(crate) mode: CaptureMode,
     pub(crate) thread: u64,
     pub(crate) valid: bool,
-    /// The graph that it records.
+    /// The graph that the capture records into.
     pub(crate) graph: Id,
-    /// Streams that take part.
+    /// The participating streams.
     streams: BTreeMap<Id, Branch>,
     /// Number of operations of each stream; the streams' clocks count these during the capture.
     lengths: BTreeMap<Id, u64>,
-    /// For each node, the operations that whatever depends on it joins.
+    /// For each node, the operations that its dependents join.
     reached: BTreeMap<Id, Clock>,
 }
 
-/// A stream that takes part in a capture.
+/// A stream that participates in a capture.
 #[derive(Debug, Default)]
 struct Branch {
-    /// Its clock from before the capture.
+    /// The stream's clock from before the capture.
     outside: Clock,
-    /// The nodes that its next one depends on.
+    /// The nodes that the stream's next node depends on.
     ends: Vec<Id>,
-    /// Their handles, and as much data of edges, as the last query returned them.
+    /// Handles of `ends`, and as many edge data, as the last query returned them.
     shown: (Vec<HostPtr>, Vec<CUgraphEdgeData>),
 }
 
@@ -72,7 +73,7 @@ impl CaptureMode {
 }
 
 impl Capture {
-    /// Whether an unsafe call of the calling thread invalidates the capture.
+    /// Returns whether an unsafe call of the calling thread invalidates the capture.
     fn minds_this_thread(&self) -> bool {
         let own = self.thread == thread::number() && self.mode != CaptureMode::Relaxed;
         match thread::capture_mode() {
@@ -84,7 +85,7 @@ impl Capture {
 }
 
 impl Capture {
-    /// The nodes that the next one of a stream depends on.
+    /// Returns the nodes that a stream's next node depends on.
     pub(crate) fn ends(&self, stream: Id) -> &[Id] {
         self.streams.get(&stream).map_or(&[], |branch| &branch.ends)
     }
@@ -115,8 +116,8 @@ impl State {
         }
     }
 
-    /// Makes the next node of a capturing stream depend on these nodes, instead of the former ones
-    /// if `replaces`. Those count as joined even then.
+    /// Makes the next node of a capturing stream depend on these nodes: instead of its former dependencies if
+    /// `replaces`, else in addition. Replaced dependencies still count as joined.
     pub(crate) fn change_ends(&mut self, capture: Id, stream: Id, nodes: &[Id], replaces: bool) {
         let Self { captures, streams, .. } = self;
         let Some(capture) = captures.get_mut(&capture) else {
@@ -135,8 +136,8 @@ impl State {
         }
     }
 
-    /// The handles of the nodes that the next one of a stream depends on, and as much data of edges:
-    /// they stay where they are until the next query.
+    /// Returns the handles of the nodes that a stream's next node depends on, and as many edge data. The
+    /// arrays stay in place until the next query.
     pub(crate) fn show_ends(
         &mut self,
         capture: Id,
@@ -152,8 +153,8 @@ impl State {
         (shown.0.as_ptr().cast(), shown.1.as_ptr(), ends.len())
     }
 
-    /// Makes the next node of a capturing stream depend on these nodes of another one as well, which
-    /// `before` covers.
+    /// Makes the next node of a capturing stream depend also on these nodes of another stream, which `before`
+    /// covers.
     pub(crate) fn capture_wait(&mut self, capture: Id, stream: Id, nodes: &[Id], before: &Clock) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.clock.join(before);
@@ -164,7 +165,7 @@ impl State {
         self.capture_point(capture, stream);
     }
 
-    /// Counts an operation of a capturing stream, which has to be joined.
+    /// Counts an operation of a capturing stream; it must be joined before the capture ends.
     pub(crate) fn capture_point(&mut self, capture: Id, stream: Id) {
         let Some(capture) = self.captures.get_mut(&capture) else {
             return;
@@ -176,14 +177,14 @@ impl State {
         }
     }
 
-    /// Whether the capture is active and valid.
+    /// Returns whether the capture is active and valid.
     pub(crate) fn captures_still(&self, capture: Id) -> bool {
         let capture = self.captures.get(&capture);
         capture.is_some_and(|capture| capture.valid)
     }
 
-    /// Invalidates the captures of streams that the legacy stream is ordered after, as any use of
-    /// it does.
+    /// Invalidates the captures of streams that the legacy stream is ordered after, as any use of the legacy
+    /// stream does.
     pub(crate) fn forbid_implicit(&mut self, context: Id) -> Outcome {
         let captures = self.implicit_captures(context);
         for &capture in &captures {
@@ -195,7 +196,7 @@ impl State {
         }
     }
 
-    /// Captures of streams that the context's legacy stream is ordered after.
+    /// Returns the captures of streams that the context's legacy stream is ordered after.
     pub(crate) fn implicit_captures(&self, context: Id) -> Vec<Id> {
         let here = self.streams.values().filter(|stream| stream.context == context);
         here.filter(|stream| stream.joins_legacy()).filter_map(|stream| stream.capture).collect()
@@ -207,7 +208,7 @@ impl State {
         }
     }
 
-    /// Ends a capture without a graph, as when one of its streams is destroyed.
+    /// Ends a capture without a graph, because one of its streams is destroyed.
     pub(crate) fn abandon_capture(&mut self, stream: Id) {
         let Some(capture) = self.streams.get(&stream).and_then(|stream| stream.capture) else {
             return;
@@ -225,7 +226,7 @@ impl State {
         }
     }
 
-    /// Ends a capture; its graph.
+    /// Ends a capture, and returns its graph.
     fn leave_capture(&mut self, capture: Id) -> Option<Id> {
         let capture = self.captures.remove(&capture)?;
         for (id, branch) in capture.streams {
@@ -238,7 +239,7 @@ impl State {
     }
 }
 
-/// Adds nodes that are not there yet.
+/// Appends those of the nodes that `ends` lacks.
 fn add_ends(ends: &mut Vec<Id>, nodes: &[Id]) {
     for node in nodes {
         if !ends.contains(node) {
@@ -280,7 +281,7 @@ impl Call {
         Ok(())
     }
 
-    /// A stream starts to take part in a capture.
+    /// Adds a stream to a capture.
     pub(crate) fn join_capture(&mut self, stream: Id, capture: Id) -> Outcome {
         let Some(joined) = self.captures.get(&capture) else {
             return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
@@ -339,7 +340,7 @@ impl Call {
         Ok(graph)
     }
 
-    /// Called for a call that captures may forbid: invalidates each capture that does.
+    /// Refuses a call if any capture forbids it, and invalidates each capture that does.
     pub(crate) fn forbid_in_capture(&mut self) -> Outcome {
         let mut hit = false;
         for capture in self.captures.values_mut() {
@@ -351,8 +352,8 @@ impl Call {
         if hit { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Called for a call that waits for a whole context: an error while a stream of it captures, in
-    /// any mode.
+    /// Refuses a call that waits for a whole context while a stream of the context captures, in any mode, and
+    /// invalidates those captures.
     pub(crate) fn forbid_capturing_context(&mut self, context: Id) -> Outcome {
         let streams = self.streams.values();
         let here = streams.filter(|stream| stream.context == context);
@@ -363,9 +364,9 @@ impl Call {
         if captures.is_empty() { Ok(()) } else { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// Called for a call that waits for this stream or queries it: an error, which invalidates the
-    /// capture, while the stream captures, or while a stream captures that the legacy stream would
-    /// be ordered after.
+    /// Refuses a call that waits for this stream or queries it, and invalidates the capture, while the stream
+    /// captures, or, for the legacy stream, while a stream captures that the legacy stream would be ordered
+    /// after.
     pub(crate) fn forbid_capturing(&mut self, stream: Id) -> Outcome {
         if let Some(capture) = self.streams[&stream].capture {
             self.invalidate(capture);

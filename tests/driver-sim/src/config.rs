@@ -1,4 +1,4 @@
-//! What the simulated machine has, and when its queued work runs.
+//! The simulated machine, and when its queued work runs.
 
 use std::fmt;
 
@@ -17,12 +17,11 @@ pub enum Mode {
     Lazy,
     /// At enqueue, as soon as its dependencies allow.
     Eager,
-    /// Between any two calls, as far as a schedule drawn from the seed allows; meanwhile, threads
-    /// of the simulator read and write host memory, so that Miri and the thread sanitizer see
-    /// races.
+    /// Between any two calls, as far as a schedule drawn from the seed allows. Threads of the simulator read
+    /// and write host memory meanwhile, so that Miri and the thread sanitizer see races.
     Threaded {
-        /// Selects the schedule. It repeats exactly as long as the program makes the same calls in
-        /// the same order.
+        /// Selects the schedule. The schedule repeats exactly if the program makes the same calls in the same
+        /// order.
         seed: u64,
     },
 }
@@ -35,7 +34,7 @@ impl Mode {
         }
     }
 
-    /// What decides in which order the nodes of a graph run.
+    /// Returns the source of decisions about the order in which a graph's nodes run.
     pub(crate) fn draw(self) -> Draw {
         match self {
             Self::Lazy | Self::Eager => Draw::new(0),
@@ -44,7 +43,7 @@ impl Mode {
     }
 }
 
-/// In the syntax of the environment variable.
+/// Prints the mode in the syntax of the environment variables.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,7 +54,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The simulated machine. `Default` is four devices of 141 GiB that can all reach each other.
+/// The simulated machine. `Default` is four devices of 141 GiB with access to each other.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) devices: u32,
@@ -69,12 +68,12 @@ pub struct Config {
     pub(crate) wide_values: bool,
     pub(crate) concurrent_managed: bool,
     pub(crate) faults: Vec<Fault>,
-    /// Where objects are made is recorded from the beginning.
+    /// Whether origins of objects are recorded from the beginning.
     pub(crate) origins: bool,
-    /// Errors of the environment; with any, `cuInit` fails rather than simulate a machine that was
-    /// not asked for.
+    /// Errors in environment variables. If there are any, `cuInit` fails rather than simulate a machine that
+    /// was not asked for.
     pub(crate) refused: Vec<String>,
-    /// `CUDA_VISIBLE_DEVICES` names a device twice.
+    /// Whether `CUDA_VISIBLE_DEVICES` names a device twice.
     pub(crate) seen_twice: bool,
 }
 
@@ -100,27 +99,27 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Number of devices, at most 64.
+    /// Sets the number of devices, at most 64.
     #[must_use]
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices.min(MOST_DEVICES);
         self
     }
 
-    /// When queued work runs; [`Session::set_mode`](crate::Session::set_mode) changes it later.
+    /// Sets when queued work runs; [`Session::set_mode`](crate::Session::set_mode) changes it later.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Queued work runs on threads, by the schedule of this seed: [`Mode::Threaded`].
+    /// Runs queued work on threads, by the schedule of this seed: [`Mode::Threaded`].
     #[must_use]
     pub fn threaded(self, seed: u64) -> Self {
         self.mode(Mode::Threaded { seed })
     }
 
-    /// Bytes of memory per device, at most 512 GiB. The host's memory is used only for pages that
+    /// Sets the bytes of memory per device, at most 512 GiB. The host's memory is used only for pages that
     /// are touched.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
@@ -128,44 +127,43 @@ impl Config {
         self
     }
 
-    /// Number of freed device blocks whose addresses are not reused; older ones are reused at once,
-    /// newest first.
+    /// Sets the number of freed device blocks whose addresses are not reused; the addresses of older ones are
+    /// reused, newest first.
     #[must_use]
     pub fn quarantine(mut self, blocks: usize) -> Self {
         self.quarantine = blocks;
         self
     }
 
-    /// How often in lazy mode a query answers "not ready" before it makes progress.
+    /// Sets how often in lazy mode a query answers "not ready" before it makes progress.
     #[must_use]
     pub fn polls(mut self, polls: u32) -> Self {
         self.polls = polls;
         self
     }
 
-    /// Takes peer access from `device` to `peer` away (one direction).
+    /// Removes peer access from `device` to `peer` (one direction).
     #[must_use]
     pub fn without_peer_access(mut self, device: u32, peer: u32) -> Self {
         self.unreachable.push((device, peer));
         self
     }
 
-    /// Symbols that this driver lacks, like an older driver.
+    /// Removes symbols from this driver, like an older driver.
     #[must_use]
     pub fn missing(mut self, symbols: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.missing.extend(symbols.into_iter().map(Into::into));
         self
     }
 
-    /// Devices without stream-ordered allocation.
+    /// Makes devices lack stream-ordered allocation.
     #[must_use]
     pub fn without_memory_pools(mut self) -> Self {
         self.memory_pools = false;
         self
     }
 
-    /// Devices with streams that write and wait for values of 32 bits only, and know no
-    /// `CU_STREAM_WAIT_VALUE_NOR`.
+    /// Makes streams write and wait for 32-bit values only, without `CU_STREAM_WAIT_VALUE_NOR`.
     #[must_use]
     pub fn without_wide_values(mut self) -> Self {
         self.wide_values = false;

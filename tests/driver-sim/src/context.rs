@@ -1,4 +1,4 @@
-//! Contexts, and each thread's stack of them.
+//! Contexts, and each thread's context stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -29,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) flags: u32,
     pub(crate) limits: BTreeMap<u32, usize>,
     pub(crate) cache_config: u32,
-    /// Contexts with memory that this one may access.
+    /// Contexts whose memory this one may access.
     pub(crate) peers: BTreeSet<Id>,
     pub(crate) legacy: Id,
     pub(crate) per_thread: Table<Id>,
@@ -39,8 +39,8 @@ pub(crate) struct Context {
     pub(crate) lost: Option<CUresult>,
 }
 
-/// One entry of a thread's stack. It stores the handle and the identity: after the context was
-/// destroyed, and even after its handle was reused for another, the entry means the old context.
+/// One entry of a thread's stack. It stores the handle and the identity: once the context is destroyed, the
+/// entry still means the old context, even if its handle is reused for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) context: Id,
@@ -73,13 +73,13 @@ impl State {
         id
     }
 
-    /// Whether the calling thread has no current context.
+    /// Returns whether the calling thread has no current context.
     pub(crate) fn is_nothing_current(&self) -> bool {
         let stack = self.stacks.get(&thread::number());
         stack.is_none_or(Vec::is_empty)
     }
 
-    /// Removes a context with everything that was made in it. Its work is done or abandoned.
+    /// Removes a context with everything that was made in it. Its work must be complete or abandoned.
     pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
         let Some(context) = self.contexts.remove(&id) else {
             return;
@@ -92,7 +92,7 @@ impl State {
         for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
             if let Some(stream) = self.streams.get_mut(&stream) {
                 let calls = mem::take(&mut stream.calls) as u64;
-                // A host function of a graph is not owed a call.
+                // The driver need not call a host function of a graph.
                 if stream.kind != StreamKind::Branch {
                     self.dropped_calls += calls;
                 }

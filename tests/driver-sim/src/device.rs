@@ -14,17 +14,17 @@ pub(crate) struct Device {
     pub(crate) primary_flags: u32,
     pub(crate) default_pool: Id,
     pub(crate) current_pool: Id,
-    /// The memory that its graphs allocate.
+    /// The pool of the memory that graphs of the device allocate.
     pub(crate) graph_pool: Id,
     /// Bytes allocated outside pools.
     pub(crate) allocated: usize,
-    /// Devices that it cannot reach.
+    /// Devices that this one cannot access.
     pub(crate) unreachable: BTreeSet<usize>,
 }
 
 pub(crate) const NAME: &str = "Simulated H200";
 
-/// The PCI bus id of a device, `DDDD:BB:DD.F`.
+/// Returns the PCI bus id of a device, `DDDD:BB:DD.F`.
 pub(crate) fn pci_bus_id(device: usize) -> String {
     format!("0000:{:02X}:00.0", pci_bus(device))
 }
@@ -33,7 +33,7 @@ fn pci_bus(device: usize) -> usize {
     0x10 + device
 }
 
-/// Invented, but in the right format: version 4, the ordinal in the last byte.
+/// Returns an invented UUID in the right format: version 4, with the ordinal in the last byte.
 pub(crate) fn uuid(device: usize) -> [u8; 16] {
     let mut bytes = *b"cuda-driver-sim\0";
     bytes[6] = bytes[6] & 0x0F | 0x40;
@@ -42,7 +42,7 @@ pub(crate) fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
-/// The value of a device attribute; `None` for one that this driver does not know.
+/// Returns the value of a device attribute; `None` if this driver does not know the attribute.
 pub(crate) fn attribute(
     attribute: CUdevice_attribute,
     device: usize,
@@ -104,7 +104,7 @@ pub(crate) fn attribute(
         | CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 1,
-        // Not of all devices, so that programs meet both.
+        // Only some devices support it, so that programs meet both cases.
         CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED => i32::from(device % 2 == 0),
         CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => i32::from(config.concurrent_managed),
         CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => 0,

@@ -1,4 +1,4 @@
-//! The end of a program: the driver shuts down, and the simulator reports.
+//! The end of a program: the driver shuts down, and the simulator reports misuse.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsString, c_int, c_void};
@@ -21,11 +21,11 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
 }
 
-/// The process that reports: not a fork's child, in which no thread may be left to release a lock.
+/// The process that reports. A fork's child does not: it may lack the thread that would release a lock.
 static REPORTS: AtomicU32 = AtomicU32::new(0);
 
-/// Makes a program that misused the driver outside of sessions say so when it ends, and fail. The
-/// library form also writes all of its report to where `CUDA_SIM_REPORT` says.
+/// Makes a program that misused the driver outside of sessions report it at exit, and fail. As a library, the
+/// simulator also writes its whole report to where `CUDA_SIM_REPORT` says.
 pub(crate) fn report_at_exit(is_library: bool) {
     REPORTS.store(process::id(), Ordering::Relaxed);
     let callback = if is_library { library_ends } else { program_ends };
@@ -34,9 +34,9 @@ pub(crate) fn report_at_exit(is_library: bool) {
     }
 }
 
-/// Makes the driver shut down when the process exits, like a driver's own exit handler: it refuses
-/// later calls. Its pinned memory stays mapped as long as the process, as on an H200 with driver
-/// 580, where threads read it in 120 processes until each was gone.
+/// Makes the driver shut down when the process exits, like a real driver's exit handler: it then refuses
+/// calls. Its pinned memory stays mapped while the process exists, as on an H200 with driver 580, where
+/// threads read it in 120 processes until each was gone.
 pub(crate) fn leave_with_the_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -65,7 +65,7 @@ fn report(file: Option<OsString>) {
         return;
     }
     let mut state = state::lock();
-    // A session that goes on belongs to a test that ends its process on purpose.
+    // A session that still exists belongs to a test that ends its process on purpose.
     let in_session = state.log.traces;
     if !in_session {
         state.report_missing_ranks();
@@ -92,7 +92,7 @@ fn report(file: Option<OsString>) {
         let _ = writeln!(std::io::stderr(), "cuda-driver-sim: {}", misuses(&report.violations));
     }
     if is_misused {
-        // SAFETY: null stands for all streams of C; those of Rust were flushed before.
+        // SAFETY: null stands for all C streams; those of Rust were flushed before.
         unsafe { fflush(std::ptr::null_mut()) };
         _exit(MISUSE);
     }

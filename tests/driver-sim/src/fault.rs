@@ -27,7 +27,7 @@ enum Repeat {
     Sticky,
 }
 
-/// What the driver does before it returns the fault's code.
+/// The effect of a call before it returns the fault's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instead {
     /// No effect.
@@ -41,15 +41,15 @@ pub(crate) enum Instead {
 pub(crate) struct Hit {
     pub(crate) code: CUresult,
     pub(crate) instead: Instead,
-    /// Every later call of its context returns the code too.
+    /// Whether every later call of the context returns the code too.
     pub(crate) loses_context: bool,
-    /// How long streams still wait for values in memory.
+    /// After this time streams no longer wait for values in memory.
     pub(crate) ends_waits: Option<Duration>,
 }
 
 impl Fault {
-    /// The next call of any function returns `code`, once, and has no effect; with `CUDA_SUCCESS`
-    /// it claims an effect that it did not have.
+    /// Makes the next call of any function return `code`, once, without effect. With `CUDA_SUCCESS`, the call
+    /// claims an effect that it did not have.
     ///
     /// A function of NCCL returns the `ncclResult_t` of that number, from 0 to 8, and
     /// `ncclUnhandledCudaError` for any other code.
@@ -68,54 +68,55 @@ impl Fault {
         }
     }
 
-    /// Only calls of this function count and fail.
+    /// Restricts the fault to calls of this function.
     #[must_use]
     pub fn function(mut self, name: &str) -> Self {
         self.function = Some(name.to_owned());
         self
     }
 
-    /// The N-th matching call fails, counted from 1.
+    /// Makes the N-th matching call fail, counted from 1.
     #[must_use]
     pub fn nth(mut self, nth: u64) -> Self {
         self.nth = nth;
         self
     }
 
-    /// Every matching call from the N-th on fails.
+    /// Makes every matching call from the N-th on fail.
     #[must_use]
     pub fn from_then_on(mut self) -> Self {
         self.repeat = Repeat::FromThenOn;
         self
     }
 
-    /// After the fault fired, every call of the same context returns the code: the context is lost.
+    /// Makes every call of the same context return the code once the fault has fired: the context is lost.
     #[must_use]
     pub fn sticky(mut self) -> Self {
         self.repeat = Repeat::Sticky;
         self
     }
 
-    /// The call has its normal effect and returns the code nevertheless: an enqueue whose work
-    /// runs, a creation whose object exists, a free of memory that is gone.
+    /// Makes the call have its normal effect and return the code nevertheless: an enqueue whose work runs, a
+    /// creation whose object exists, a free that releases the memory.
     ///
-    /// CUDA lets most calls return the error of earlier, asynchronous work, and does not document
-    /// whether the call itself took effect then.
+    /// CUDA lets most calls return the error of earlier, asynchronous work, and does not document whether
+    /// such calls themselves take effect.
     #[must_use]
     pub fn takes_effect(mut self) -> Self {
         self.instead = Instead::AllTheSame;
         self
     }
 
-    /// Only calls of the calling thread count and fail.
+    /// Restricts the fault to calls of the calling thread.
     #[must_use]
     pub fn on_this_thread(mut self) -> Self {
         self.thread = Some(thread::number());
         self
     }
 
-    /// This time after the fault has fired, and until the session ends, streams that wait for a value in memory go
-    /// on without it: for a program that the fault ends early, so that no code may be left to write the value.
+    /// Sets a time after which, once the fault has fired, streams that wait for a value in memory continue
+    /// without it, until the session ends: for a program that the fault ends early, so that no code may be
+    /// left to write the value.
     #[must_use]
     pub fn ends_waits_after(mut self, time: Duration) -> Self {
         self.ends_waits = Some(time);

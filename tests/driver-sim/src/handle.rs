@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 
-/// Identity of an object; never reused, unlike its handle.
+/// Identity of an object. Never reused, unlike the object's handle.
 pub(crate) type Id = u64;
 
 /// The handles of one kind of object.
@@ -11,8 +11,8 @@ pub(crate) struct Handles {
     base: usize,
     /// The object of each value issued so far, if it still exists.
     issued: Vec<Option<Id>>,
-    /// Values of destroyed objects; the newest is handed out first, so that a stale handle means
-    /// another object as soon as possible.
+    /// Values of destroyed objects. The newest is issued first, so that a stale handle means another object
+    /// as soon as possible.
     free: Vec<usize>,
 }
 
@@ -40,7 +40,7 @@ impl Handles {
         self.base + self.issued.len() * STRIDE
     }
 
-    /// Makes a handle stand for another object.
+    /// Makes a handle refer to another object.
     pub(crate) fn rename(&mut self, value: usize, id: Id) {
         if let Some(place) = self.place(value) {
             self.issued[place] = Some(id);
@@ -55,7 +55,7 @@ impl Handles {
         }
     }
 
-    /// Removes the rows for which `goes` returns their handle, and retires that.
+    /// Removes the rows for which `goes` returns a handle, and retires that handle.
     pub(crate) fn retire_all<T>(
         &mut self,
         rows: &mut Table<T>,
@@ -70,7 +70,7 @@ impl Handles {
         });
     }
 
-    /// The index of a value in `issued`, if it was issued.
+    /// Returns the index of a value in `issued`, if it was issued.
     fn place(&self, value: usize) -> Option<usize> {
         let distance = value.checked_sub(self.base + STRIDE)?;
         let place = distance / STRIDE;
@@ -87,7 +87,7 @@ impl Handles {
     }
 }
 
-/// The pointer that stands for a handle's value.
+/// Returns the pointer that stands for a handle's value.
 pub(crate) fn pointer<T>(value: usize) -> *mut T {
     std::ptr::without_provenance_mut(value)
 }

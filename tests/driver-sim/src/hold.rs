@@ -1,4 +1,4 @@
-//! Holds a driver call, so that a test sees what other threads do meanwhile.
+//! Holds a driver call, so that a test sees what other threads do in the meantime.
 
 use std::marker::PhantomData;
 use std::sync::PoisonError;
@@ -28,9 +28,9 @@ pub(crate) struct Held {
 }
 
 impl Session {
-    /// Holds the next call of `function`: it is counted and waits until the value is dropped; calls
-    /// after it go on. Only one call is held at a time: a second hold replaces the first, whose
-    /// call goes on.
+    /// Holds the next call of `function`: the call is counted, and waits until the returned value is dropped.
+    /// Calls after it continue. Only one call is held at a time: a second hold replaces the first, whose call
+    /// continues.
     pub fn hold(&self, function: &str) -> Hold<'_> {
         let function = function.to_owned();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

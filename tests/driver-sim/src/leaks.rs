@@ -1,4 +1,4 @@
-//! Finds what a session left behind.
+//! Finds the objects that a session left behind.
 
 use crate::context::ContextKind;
 use crate::engine::stream::StreamKind;
@@ -9,10 +9,10 @@ use crate::memory::pinned::Origin;
 use crate::report::{Leak, LeakKind};
 use crate::state::State;
 
-/// The id of leaks that are no object with an identity.
+/// The id of leaks that are no objects with an identity.
 const NO_ID: Id = 0;
 
-/// Objects made since `baseline` that still exist. A block with a queued free is not a leak.
+/// Returns the objects made since `baseline` that still exist. A block with a queued free is no leak.
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut leak = |id: Id, kind, handle: u64, bytes, call| {
@@ -32,7 +32,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             let handle = stream.handle as u64;
             leak(id, LeakKind::Stream, handle, 0, "cuStreamCreate");
         }
-        // A host function of a graph is not owed a call.
+        // The driver need not call a host function of a graph.
         let queue = stream.queue.iter().filter(|_| stream.kind != StreamKind::Branch);
         for op in queue {
             if let Work::Call { data, .. } = op.work {
@@ -60,7 +60,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, object) in state.graphs.objects.from(baseline) {
         leak(id, LeakKind::UserObject, object.handle as u64, 0, "cuUserObjectCreate");
     }
-    // Until a split is over, its communicator belongs to the one that is split.
+    // Until a split has completed, its new communicator belongs to the one that is split.
     let all = state.nccl.communicators.iter();
     let split_off: Vec<usize> =
         all.filter_map(|(_, comm)| comm.split_off.as_ref().map(|(_, handle)| *handle)).collect();
@@ -116,7 +116,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         leak(id, object.kind, object.handle as u64, 0, call);
     }
     for (&id, memory) in state.virtual_memory.physical.from(baseline) {
-        // One leak per count that was taken; memory that is merely mapped belongs to its addresses.
+        // One leak per count that was taken; memory that is only mapped belongs to its addresses.
         for _ in 0..memory.holders {
             let handle = memory.handle as u64;
             leak(id, LeakKind::Physical, handle, memory.size, "cuMemCreate");

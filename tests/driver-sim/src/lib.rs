@@ -44,14 +44,14 @@ pub use origin::Origin;
 pub use report::{Leak, LeakKind, Report, Violation, ViolationKind};
 pub use session::{Mark, Session};
 
-/// Number of the calling thread, as in [`Call`] and [`Violation`]; never reused.
+/// Returns the number of the calling thread, as in [`Call`] and [`Violation`]; never reused.
 #[must_use]
 pub fn thread_number() -> u64 {
     thread::number()
 }
 
-/// Handles of the contexts on the calling thread's stack, from the top down. Not a driver call, so
-/// no fault applies to it.
+/// Returns the handles of the contexts on the calling thread's stack, from the top down. Not a driver call,
+/// so no fault applies to it.
 #[must_use]
 pub fn context_stack() -> Vec<usize> {
     let state = state::lock();
@@ -60,20 +60,20 @@ pub fn context_stack() -> Vec<usize> {
     entries.map(|entry| entry.handle).collect()
 }
 
-/// Whether any of the present faults has fired. Functions that the driver calls may ask, too.
+/// Returns whether any of the present faults has fired. Callbacks that the driver calls may use it, too.
 #[must_use]
 pub fn fault_fired() -> bool {
     state::lock().log.faults.iter().any(|fault| fault.fired > 0)
 }
 
-/// A handle of `bytes` of memory, as another process would export it, for `cuIpcOpenMemHandle_v2`.
+/// Returns a handle of `bytes` of memory, as another process would export it, for `cuIpcOpenMemHandle_v2`.
 #[must_use]
 pub fn foreign_memory(bytes: usize) -> [u8; 64] {
     entry::ipc::foreign(bytes)
 }
 
-/// The address of a function of the simulated driver or of the simulated NCCL, for a program that finds
-/// NCCL's functions in no library; null if there is none of that name.
+/// Returns the address of a function of the simulated driver or the simulated NCCL, for a program that has no
+/// NCCL library to search; null if no function has that name.
 #[must_use]
 pub fn symbol(name: &CStr) -> *const c_void {
     let missing = state::lock().config.missing.clone();

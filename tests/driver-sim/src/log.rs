@@ -13,7 +13,7 @@ use crate::thread;
 /// One call of a driver function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The symbol.
+    /// The function's symbol.
     pub name: &'static str,
     /// Number of the calling thread, as [`thread_number`](crate::thread_number) gives it.
     pub thread: u64,
@@ -28,21 +28,21 @@ pub(crate) struct Log {
     pub(crate) faults: Vec<Fault>,
     pub(crate) held: Option<Held>,
     pub(crate) violations: Vec<Violation>,
-    /// How many of them the test has looked at.
+    /// How many of the violations the test has looked at.
     pub(crate) seen: usize,
-    /// Whether a session exists, in which a test may ask for the trace.
+    /// Whether a session exists. Calls are then traced, for tests that ask for the trace.
     pub(crate) traces: bool,
-    /// Whether the callers are kept as well, because a test asked for them.
+    /// Whether backtraces are recorded as well, because a test asked for them.
     pub(crate) keeps_origins: bool,
-    /// The callers that made the objects that exist or existed.
+    /// The backtraces of the calls that made objects.
     pub(crate) origins: BTreeMap<Id, Origin>,
-    /// From this moment on streams no longer wait for values.
+    /// The moment from which on streams no longer wait for values.
     pub(crate) waits_end: Option<Instant>,
     /// How long a call waits for room in a stream's queue, if a session has set it.
     pub(crate) queue_patience: Option<Duration>,
     /// The version of NCCL, if a session has set it.
     pub(crate) nccl_version: Option<i32>,
-    /// The callers that changed the current context, by thread.
+    /// The backtraces of calls that changed the current context, by thread.
     pub(crate) switches: Vec<(u64, Origin)>,
 }
 

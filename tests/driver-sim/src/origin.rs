@@ -1,4 +1,4 @@
-//! The caller of a driver call, as a backtrace, for tests that ask for it.
+//! Backtraces of driver calls, for tests that ask for them.
 
 use std::backtrace::Backtrace;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The backtrace of a driver call; see [`Session::keep_origins`](crate::Session::keep_origins).
 ///
-/// Its symbols are resolved on request, which is slow, above all the first time.
+/// Its symbols are resolved on request, which is slow, most of all the first time.
 #[derive(Clone)]
 pub struct Origin(Arc<Backtrace>);
 
@@ -15,18 +15,18 @@ impl Origin {
         Self(Arc::new(Backtrace::force_capture()))
     }
 
-    /// The functions of the backtrace by their paths, the simulator's own first.
+    /// Returns the paths of the backtrace's functions, the simulator's own first.
     #[must_use]
     pub fn functions(&self) -> Vec<String> {
         frames(&self.0.to_string()).map(|(function, _)| function.to_owned()).collect()
     }
 
-    /// The function of the program that led to the driver's function `call`, with its place in the
-    /// source; nothing where the program has no symbols.
+    /// Returns the function of the program that led to the driver's function `call`, with its source
+    /// location; `None` if the program has no symbols.
     pub(crate) fn caller(&self, call: &str) -> Option<String> {
         let text = self.0.to_string();
         let frames: Vec<_> = frames(&text).collect();
-        // The function may have a longer name, such as that of a later version.
+        // The entry point may have a longer name, such as that of a later version.
         let is_entry = |&(function, _): &Frame<'_>| {
             function.rsplit("::").next().is_some_and(|name| name.starts_with(call))
         };
@@ -36,10 +36,11 @@ impl Origin {
     }
 }
 
-/// A function, and its place in the source if that is known.
+/// A function, and its source location if known.
 type Frame<'a> = (&'a str, Option<&'a str>);
 
-/// The frames of a backtrace's text: `   4: path::of::function`, and most have a line `at file:1:2`.
+/// Returns the frames of a backtrace's text: `   4: path::of::function`, mostly followed by a line
+/// `at file:1:2`.
 fn frames(text: &str) -> impl Iterator<Item = Frame<'_>> {
     let mut lines = text.lines().map(str::trim).peekable();
     std::iter::from_fn(move || {
@@ -53,8 +54,8 @@ fn frames(text: &str) -> impl Iterator<Item = Frame<'_>> {
     })
 }
 
-/// Whether a frame is between a program and the driver. A function that was inlined may have its name
-/// alone, without a path.
+/// Returns whether a frame lies between the program and the driver. An inlined function may appear by its
+/// name alone, without a path.
 fn is_of_a_library((function, place): &Frame<'_>) -> bool {
     let path = function.trim_start_matches(['<', '&']);
     let libraries = ["cuda_sys::", "cuda_core::", "std::", "core::", "alloc::"];
@@ -75,7 +76,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// Both are of the same call.
+/// Equal if both are of the same call.
 impl PartialEq for Origin {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -84,7 +85,7 @@ impl PartialEq for Origin {
 
 impl Eq for Origin {}
 
-/// Functions that change the current context, or may.
+/// Functions that change, or may change, the current context.
 pub(crate) const CHANGES_CURRENT: [&str; 8] = [
     "cuCtxCreate_v2",
     "cuCtxCreate_v3",

@@ -6,15 +6,15 @@ use crate::config::Mode;
 use crate::origin::Origin;
 use crate::state;
 
-/// What went wrong.
+/// The kind of a misuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViolationKind {
-    /// Two conflicting accesses that no stream order, event or wait of the host orders.
+    /// Two conflicting accesses that no stream order, event or wait on the host orders.
     Race,
-    /// Memory touched after its free was enqueued or executed.
+    /// An access to memory after its free was enqueued or executed.
     UseAfterFree,
-    /// Memory touched before its stream-ordered allocation was executed.
+    /// An access to memory before its stream-ordered allocation was executed.
     UseBeforeAllocation,
     /// Memory freed twice.
     DoubleFree,
@@ -22,7 +22,8 @@ pub enum ViolationKind {
     OutOfRange,
     /// A copy onto itself.
     Overlap,
-    /// An address or pointer that no allocation contains, or a free of one that is not a start.
+    /// An address or pointer that no allocation contains, or a free of an address that is not the start of
+    /// one.
     UnknownAddress,
     /// A handle of an object that was destroyed, or that never existed.
     DanglingHandle,
@@ -30,45 +31,45 @@ pub enum ViolationKind {
     CallInCallback,
     /// A launch of a kernel for which no closure is registered.
     UnknownKernel,
-    /// A call for which a stream's queue had no room: where nothing makes the stream go on, a real
-    /// driver never returns.
+    /// A call for which a stream's queue had no room: if nothing makes the stream continue, a real driver
+    /// never returns.
     QueueFull,
-    /// A loop of a graph that goes round so often that it is taken for one that never ends: a launch of it on a
-    /// real device would not.
+    /// A loop of a graph that runs so often that it is taken for endless: on a real device its launch would
+    /// never complete.
     EndlessLoop,
     /// A panic in the closure of a kernel.
     KernelPanic,
-    /// The closure of a kernel that uses memory otherwise than it is declared to.
+    /// The closure of a kernel accesses memory otherwise than its regions declare.
     Undeclared,
     /// A call in which a real driver crashes.
     Crash,
-    /// The ranks of a communicator do not do the same: they differ in the operation, its count, type,
-    /// root or reduction, or in what they send and receive.
+    /// The ranks of a communicator differ in the operation, its count, type, root or reduction, or in what
+    /// they send and receive.
     Mismatch,
-    /// An operation of a communicator, or one end of a message, that some ranks have begun and others have not
-    /// when the session ends.
+    /// An operation of a communicator, or one end of a message, that only some ranks have begun when the
+    /// session ends.
     MissingRank,
-    /// A stream, memory or a current context of another device than a communicator's.
+    /// A stream, memory or a current context of a device other than the communicator's.
     WrongDevice,
     /// Two threads that use one communicator at the same time.
     ConcurrentCalls,
-    /// A communicator, or a stream that NCCL uses, that is changed or used while something is in progress
-    /// that the program has not seen the end of.
+    /// A communicator, or a stream that NCCL uses, that is changed or used during an operation whose end the
+    /// program has not seen.
     NotReady,
-    /// A communicator that is destroyed, and not aborted, while its work is not waited for.
+    /// A communicator that is destroyed, not aborted, before its work was waited for.
     InFlight,
-    /// Operations of communicators that wait for each other in a circle.
+    /// Operations of communicators that wait for each other in a cycle.
     Deadlock,
 }
 
 /// A misuse of the driver that the simulator detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What went wrong.
+    /// The kind of the misuse.
     pub kind: ViolationKind,
-    /// The call that did it, or that enqueued the work that did.
+    /// The call that committed the misuse, or that enqueued the work that did.
     pub call: &'static str,
-    /// A description, which names the other call where there is one.
+    /// A description, which names the other call if there is one.
     pub message: String,
     /// Number of the thread that made the driver call.
     pub thread: u64,
@@ -88,7 +89,7 @@ pub enum LeakKind {
     Stream,
     /// An event that was not destroyed.
     Event,
-    /// A semaphore of another interface that was not destroyed.
+    /// An external semaphore that was not destroyed.
     Semaphore,
     /// A created context that was not destroyed.
     Context,
@@ -100,7 +101,7 @@ pub enum LeakKind {
     Addresses,
     /// Physical memory with a handle that was not released.
     Physical,
-    /// Memory of another interface that was not destroyed.
+    /// External memory that was not destroyed.
     External,
     /// An array, mipmapped or not, that was not destroyed.
     Array,
@@ -114,11 +115,11 @@ pub enum LeakKind {
     Graph,
     /// An instantiated graph that was not destroyed.
     GraphExec,
-    /// An object that graphs keep, or that the program did not release.
+    /// A user object that graphs keep, or that the program did not release.
     UserObject,
     /// A communicator of NCCL that was not destroyed or aborted.
     Communicator,
-    /// Memory that is registered with a communicator of NCCL; it ends with its communicator.
+    /// Memory registered with a communicator of NCCL; the registration ends with its communicator.
     Registration,
     /// A module, or a library, that was not unloaded.
     Module,
@@ -131,23 +132,22 @@ pub enum LeakKind {
 /// An object of this session that still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leak {
-    /// What it is.
+    /// The kind of the object.
     pub kind: LeakKind,
-    /// Its handle, or its address.
+    /// The object's handle or address.
     pub handle: u64,
-    /// Its size, for memory.
+    /// The memory's size, for memory.
     pub bytes: usize,
-    /// The call that made it.
+    /// The call that made the object.
     pub call: &'static str,
-    /// The caller of that call, after [`Session::keep_origins`](crate::Session::keep_origins).
+    /// The backtrace of that call, after [`Session::keep_origins`](crate::Session::keep_origins).
     pub origin: Option<Origin>,
 }
 
 impl Leak {
-    /// Removes leaked addresses from the simulated driver, with what is mapped there, or leaked
-    /// device memory. The addresses are never reused, since the code that leaked them may still
-    /// hold them. For a program that leaks on purpose, and often. Other kinds, and managed memory,
-    /// are released by a driver call.
+    /// Removes leaked addresses, with what is mapped there, or leaked device memory from the simulated
+    /// driver. For a program that leaks on purpose, and often. The addresses are never reused, since the code
+    /// that leaked them may still hold them. Other kinds, and managed memory, are released by a driver call.
     pub fn discard(&self) {
         match self.kind {
             LeakKind::Addresses => state::lock().discard_reservation(self.handle),
@@ -179,12 +179,12 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Objects that still exist.
     pub leaks: Vec<Leak>,
-    /// Operations that are queued and not done.
+    /// Number of queued operations that are not complete.
     pub pending: u64,
 }
 
 impl Report {
-    /// Whether nothing was found.
+    /// Returns whether nothing was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.leaks.is_empty()
@@ -220,7 +220,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Misuses alone, one a line.
+/// Formats misuses without leaks, one per line.
 pub(crate) fn misuses(violations: &[Violation]) -> String {
     let lines = violations.iter().map(|violation| format!("\n  violation: {violation}"));
     format!("{} of the driver:{}", number(violations.len(), "misuse"), lines.collect::<String>())

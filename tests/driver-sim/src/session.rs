@@ -22,10 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Counters, trace, faults and violations start empty. Objects that exist already, such as a
 /// library's retained primary contexts and cached pinned memory, are not leaks of this session.
 ///
-/// Calls of other threads belong to the session too. So every test of a program begins one, before its
-/// first driver call and before the values that it drops; see "Tests in parallel" in the crate's documentation.
+/// Calls of other threads belong to the session too. So every test of a program begins one, before its first
+/// driver call and before the values that it drops; see "Tests in parallel" in the crate's documentation.
 ///
-/// A test fails that ends its session without a look at the misuses in it: dropping the session panics.
+/// Dropping a session panics if it has misuses that the test has not looked at.
 #[derive(Debug)]
 pub struct Session {
     baseline: Id,
@@ -34,16 +34,16 @@ pub struct Session {
     _turn: Turn,
 }
 
-/// A moment of a session, to count from.
+/// A position in a session's trace, to count from.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(usize);
 
 impl Session {
-    /// Waits for the sessions of other threads to end, then starts one. From ten seconds on, stderr says
-    /// where the other one was begun.
+    /// Waits for the sessions of other threads to end, then starts one. While it waits, it prints every ten
+    /// seconds on stderr where the other session was begun.
     ///
     /// # Panics
-    /// If this thread has a session: it would wait for itself.
+    /// If this thread has a session already: it would wait for itself.
     #[must_use]
     #[track_caller]
     pub fn begin() -> Self {
@@ -55,7 +55,7 @@ impl Session {
         state.set_mode(mode);
         state.polls = state.config.polls;
         state.config.concurrent_managed = true;
-        // What was misused between sessions is said when the process ends.
+        // Misuse between sessions is reported when the process ends.
         let outside = std::mem::take(&mut state.log.violations);
         state.outside.extend(outside);
         state.log = Default::default();
@@ -78,18 +78,18 @@ impl Session {
         }
     }
 
-    /// How often in lazy mode a query answers "not ready" before it makes progress, for the rest of this
+    /// Sets how often in lazy mode a query answers "not ready" before it makes progress, for the rest of this
     /// session.
     pub fn set_polls(&self, polls: u32) {
         state::lock().polls = polls;
     }
 
-    /// Whether devices use managed memory beside the host, for the rest of this session.
+    /// Sets whether devices may use managed memory while the host does, for the rest of this session.
     pub fn set_concurrent_managed_access(&self, can: bool) {
         state::lock().config.concurrent_managed = can;
     }
 
-    /// How often a symbol was called.
+    /// Returns how often a symbol was called.
     #[must_use]
     pub fn calls(&self, name: &str) -> u64 {
         let state = state::lock();
@@ -97,39 +97,39 @@ impl Session {
         calls.count() as u64
     }
 
-    /// Waits until a symbol was called so often. A call that is counted has the driver to itself until it has
-    /// answered, or waits.
+    /// Waits until a symbol was called `count` times. A counted call keeps the lock on the driver until it
+    /// returns or waits.
     pub fn await_calls(&self, name: &str, count: u64) {
         while self.calls(name) < count {
             std::thread::yield_now();
         }
     }
 
-    /// How often all symbols together were called.
+    /// Returns how often all symbols together were called.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         state::lock().log.trace.len() as u64
     }
 
-    /// All calls, in order.
+    /// Returns all calls, in order.
     #[must_use]
     pub fn trace(&self) -> Vec<Call> {
         state::lock().log.trace.clone()
     }
 
-    /// The present moment, for [`since`](Self::since).
+    /// Returns the present position in the trace, for [`since`](Self::since).
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(state::lock().log.trace.len())
     }
 
-    /// The calls since a mark, of all threads.
+    /// Returns the calls since a mark, of all threads.
     #[must_use]
     pub fn since(&self, mark: Mark) -> Vec<Call> {
         state::lock().log.trace.get(mark.0..).unwrap_or_default().to_vec()
     }
 
-    /// The names that this thread called since a mark.
+    /// Returns the names of the functions that this thread called since a mark.
     #[must_use]
     pub fn names_since(&self, mark: Mark) -> Vec<&'static str> {
         let thread = crate::thread_number();
@@ -137,8 +137,8 @@ impl Session {
         calls.map(|call| call.name).collect()
     }
 
-    /// Makes the N-th call from now, of `function` or of any, return `code` without effect.
-    /// `cuGetErrorName` and `cuGetErrorString` never fail and are not counted.
+    /// Makes the N-th call from now return `code` without effect: of `function`, or of any function if
+    /// `None`. `cuGetErrorName` and `cuGetErrorString` never fail and are not counted.
     pub fn fail_nth(&self, function: Option<&str>, nth: u64, code: CUresult) {
         let fault = Fault::new(code).nth(nth);
         self.inject(match function {
@@ -152,7 +152,7 @@ impl Session {
         state::lock().log.faults.push(fault);
     }
 
-    /// [`fault_fired`](crate::fault_fired).
+    /// Calls [`fault_fired`](crate::fault_fired).
     #[must_use]
     pub fn fault_fired(&self) -> bool {
         crate::fault_fired()
@@ -165,29 +165,28 @@ impl Session {
         state.contexts.values_mut().for_each(|context| context.lost = None);
     }
 
-    /// After this time, and until the session ends, lets streams that wait for a value in memory go
-    /// on without it: for a program that ends early, so that no code may be left to write the
-    /// value.
+    /// Lets streams that wait for a value in memory continue without it, after this time and until the
+    /// session ends: for a program that ends early, so that no code may be left to write the value.
     pub fn end_waits_for_values(&self, after: Duration) {
         state::lock().log.waits_end = Some(Instant::now() + after);
     }
 
-    /// How long a call waits for room in the [queue](crate#how-it-decides) of a stalled stream, for the
-    /// rest of this session: then it is reported as [`QueueFull`](crate::ViolationKind::QueueFull) and
-    /// goes on regardless. 10 seconds unless set.
+    /// Sets how long a call waits for room in the [queue](crate#how-it-decides) of a stalled stream, for the
+    /// rest of this session. Then it is reported as [`QueueFull`](crate::ViolationKind::QueueFull) and
+    /// continues regardless. The default is 10 seconds.
     pub fn set_queue_patience(&self, patience: Duration) {
         state::lock().log.queue_patience = Some(patience);
     }
 
-    /// From now on records the backtraces of calls that create an object or change the current
-    /// context, which makes them slower: [`Leak::origin`], by which reports say where a leaked object was
-    /// made, and [`switches`](Self::switches). `CUDA_SIM_ORIGINS=1` does so from the beginning.
+    /// Records, from now on, the backtraces of calls that create an object or change the current context,
+    /// which makes these calls slower. [`Leak::origin`], by which reports say where a leaked object was made,
+    /// and [`switches`](Self::switches) need them. `CUDA_SIM_ORIGINS=1` does so from the beginning.
     pub fn keep_origins(&self) {
         state::lock().log.keeps_origins = true;
     }
 
-    /// The callers that changed, or tried to change, this thread's current context, in order, since
-    /// [`keep_origins`](Self::keep_origins).
+    /// Returns the backtraces of the calls that changed, or tried to change, this thread's current context,
+    /// in order, since [`keep_origins`](Self::keep_origins).
     #[must_use]
     pub fn switches(&self) -> Vec<Origin> {
         let thread = crate::thread_number();
@@ -197,7 +196,7 @@ impl Session {
         own.map(|(_, origin)| origin.clone()).collect()
     }
 
-    /// The misuses so far. A correct program has none at any time, whatever it caches or leaks, and
+    /// Returns the misuses so far. A correct program has none at any time, whatever it caches or leaks, and
     /// whichever call was made to fail.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
@@ -214,22 +213,23 @@ impl Session {
         std::mem::take(&mut log.violations)
     }
 
-    /// Objects that were made in this session and still exist. Before it looks, a program that uses
-    /// `cuda-core` waits for its work and calls `cuda_core::trim()`, which gives back what the library
-    /// keeps for reuse.
+    /// Returns the objects that were made in this session and still exist. A program that uses `cuda-core`
+    /// first waits for its work and calls `cuda_core::trim()`, which releases what the library keeps for
+    /// reuse.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         leaks::find(&state::lock(), self.baseline, self.dropped_calls)
     }
 
-    /// Number of operations that are queued and not done, of all streams. A launch of a graph is one.
+    /// Returns the number of queued operations of all streams that are not complete. A launch of a graph is
+    /// one.
     #[must_use]
     pub fn pending_ops(&self) -> u64 {
         state::lock().pending_ops()
     }
 
-    /// Bytes of a device's memory that are allocated; what pools cache is not counted. A queued
-    /// free counts once it has executed.
+    /// Returns the bytes of a device's memory that are allocated, without what pools cache. A queued free
+    /// counts once it has executed.
     #[must_use]
     pub fn device_bytes_in_use(&self, device: u32) -> usize {
         let state = state::lock();
@@ -239,7 +239,7 @@ impl Session {
         state.devices.get(device).map_or(0, |device| device.allocated) + pooled
     }
 
-    /// Runs all queued work that can run, and waits for host functions; no driver call is counted.
+    /// Runs all queued work that can run, and waits for host functions. No driver call is counted.
     pub fn settle(&self) {
         settle();
     }
@@ -258,7 +258,7 @@ impl Session {
     }
 
     fn report(&self) -> Report {
-        // Not in the expression below, which would hold the lock.
+        // A separate statement: within the expression below, the lock would be held.
         let mut state = state::lock();
         state.report_missing_ranks();
         let mode = state.mode;
@@ -297,7 +297,7 @@ impl Drop for Session {
     }
 }
 
-/// Lets queued work of earlier sessions complete, as far as it can.
+/// Lets queued work of earlier sessions complete, as far as possible.
 fn settle() {
     let deadline = Instant::now() + PATIENCE;
     let mut state = state::lock();

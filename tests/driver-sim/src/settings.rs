@@ -1,4 +1,4 @@
-//! The configuration that the environment sets.
+//! Reads the configuration from the environment.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,11 +11,12 @@ use crate::entry;
 use crate::fault::Fault;
 
 impl Config {
-    /// The configuration that the environment sets; variables that are unset or empty leave the
-    /// default, except that an empty `CUDA_VISIBLE_DEVICES` leaves no device. See the crate's documentation for the variables.
+    /// Returns the configuration that the environment sets. Variables that are unset or empty leave the
+    /// default, except that an empty `CUDA_VISIBLE_DEVICES` leaves no device. See the crate's documentation
+    /// for the variables.
     ///
-    /// An invalid setting is not guessed at: the simulator prints on stderr what is wrong with it,
-    /// and `cuInit` returns `CUDA_ERROR_INVALID_VALUE`.
+    /// For an invalid setting, the simulator prints on stderr what is wrong with it, and `cuInit` returns
+    /// `CUDA_ERROR_INVALID_VALUE`.
     #[must_use]
     pub fn from_env() -> Self {
         // A value that is not Unicode is refused as well.
@@ -91,7 +92,7 @@ impl<V: Fn(&str) -> Option<String>> Settings<V> {
     }
 }
 
-/// A setting, or the expected form.
+/// A setting, or a description of the expected form.
 type Parsed<T> = Result<T, String>;
 
 fn expected<T>(what: impl Display) -> Parsed<T> {
@@ -152,8 +153,8 @@ fn parse_bytes(text: &str) -> Option<usize> {
     number.checked_mul(1 << shift)
 }
 
-/// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` after
-/// the number for "from then on", `:done` for a call that takes effect nevertheless.
+/// Parses a fault. `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+`
+/// after the number for "from then on", `:done` for a call that takes effect nevertheless.
 fn parse_fault(text: &str) -> Parsed<Fault> {
     const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2, with or without :done";
     let parts: Vec<&str> = text.split(':').collect();
@@ -189,7 +190,8 @@ fn parse_fault(text: &str) -> Parsed<Fault> {
     Ok(fault.function(function))
 }
 
-/// As CUDA counts: ordinals up to the first invalid one; `None` if one of them occurs twice.
+/// Counts visible devices as CUDA does: ordinals up to the first invalid one; `None` if one of them occurs
+/// twice.
 fn visible(list: &str, devices: u32) -> Option<u32> {
     let mut named = list
         .split(',')
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(config.faults.len(), 1);
     }
 
-    /// As an H200 with driver 580 answers.
+    /// The expected answers are those of an H200 with driver 580.
     #[test]
     fn visible_devices() {
         for none in ["", " ", "-1", "9", "x", ",0"] {

@@ -30,7 +30,7 @@ use crate::table::Table;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
-/// Signalled when a call that waits may go on.
+/// Signalled when a waiting call may continue.
 pub(crate) static CHANGED: Condvar = Condvar::new();
 
 #[derive(Debug)]
@@ -39,12 +39,12 @@ pub(crate) struct State {
     pub(crate) polls: u32,
     pub(crate) config: Config,
     pub(crate) mode: Mode,
-    /// In threaded mode.
+    /// The schedule of threaded mode.
     pub(crate) schedule: Option<Schedule>,
-    /// The order of a launch's nodes.
+    /// Decides the order of a launch's nodes.
     pub(crate) draw: Draw,
     pub(crate) initialized: bool,
-    /// The process exits, and the driver has shut down.
+    /// Whether the process exits and the driver has shut down.
     pub(crate) gone: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
@@ -64,9 +64,9 @@ pub(crate) struct State {
     pub(crate) function_handles: Handles,
     pub(crate) libraries: Libraries,
     pub(crate) links: Links,
-    /// A kernel faulted during this call.
+    /// The code of a kernel that faulted during this call.
     pub(crate) faulted: Option<cuda_sys::CUresult>,
-    /// The stream that this call has given more work than fits into its queue.
+    /// The stream whose queue this call has overfilled.
     pub(crate) overfull: Option<Id>,
     pub(crate) space: Space,
     pub(crate) pinned: PinnedMap,
@@ -79,17 +79,17 @@ pub(crate) struct State {
     pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
-    /// Some stream may have a wait for a value.
+    /// Whether a stream may have a wait for a value.
     pub(crate) values_awaited: bool,
     /// Host functions that were discarded with their context.
     pub(crate) dropped_calls: u64,
     pub(crate) callbacks: Callbacks,
     pub(crate) log: Log,
-    /// Misuse between sessions that are over.
+    /// Misuse outside of sessions.
     pub(crate) outside: Vec<Violation>,
 }
 
-/// Sets the driver up, once per process. `false`: it already was.
+/// Initialises the driver, once per process. Returns `false` if it already was.
 pub(crate) fn initialise(config: Config) -> bool {
     let mut fresh = false;
     STATE.get_or_init(|| {
@@ -100,11 +100,11 @@ pub(crate) fn initialise(config: Config) -> bool {
     fresh
 }
 
-/// The driver; configured by the environment if `install` was not called before.
+/// Locks the driver. The environment configures it if `install` was not called before.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
         crate::exit::report_at_exit(true);
-        // As for the simulator as a library: a program that has kernels of its own does without these.
+        // As in the simulator as a library. A program with kernels of its own does without the examples.
         if !crate::engine::kernel::any_registered() {
             crate::engine::kernel::examples::register();
         }
@@ -167,7 +167,7 @@ impl State {
         };
         for device in 0..state.config.devices as usize {
             let pool = state.new_pool(Pool::new(device, true));
-            // It keeps what it has until a call trims it.
+            // The pool keeps its memory until a call trims it.
             let kept = Pool { release_threshold: u64::MAX, ..Pool::new(device, true) };
             let graph_pool = state.new_pool(kept);
             let pairs = state.config.unreachable.iter();
@@ -187,7 +187,7 @@ impl State {
         state
     }
 
-    /// Changes when queued work runs, and starts a schedule from its beginning.
+    /// Changes when queued work runs, and restarts the schedule.
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
         self.schedule = mode.schedule();
@@ -217,7 +217,7 @@ impl State {
         id
     }
 
-    /// Removes a destroyed stream without work from the tables.
+    /// Removes a destroyed stream whose work is complete from the tables.
     pub(crate) fn bury(&mut self, id: Id) {
         if let Some(stream) = self.streams.remove(&id) {
             let point = Point { stream: id, seq: stream.issued };
@@ -225,7 +225,7 @@ impl State {
             self.retire_dead();
             let Self { contexts, dead, streams, .. } = self;
             if let Some(context) = contexts.get_mut(&stream.context) {
-                // With what its work had waited for.
+                // The clock includes what the stream's work had waited for.
                 context.buried.join(&stream.clock);
                 context.buried.set(point);
                 if context.buried.len() > 2 * dead.len() + 64 {
@@ -243,20 +243,20 @@ impl State {
         self.retire_dead();
     }
 
-    /// Between sessions the host counts as having waited for all work that is done, so that what
-    /// earlier sessions destroyed does not slow later ones.
+    /// Records, between sessions, that the host has waited for all completed work, so that what earlier
+    /// sessions destroyed does not slow later ones.
     pub(crate) fn catch_up(&mut self) {
         self.dead.clear();
         // Threads may have ended inside a group.
         self.nccl.groups = Table::new();
-        // What earlier graphs left for later ones would change how much is free.
+        // Memory that earlier graphs left for later ones would change how much is free.
         for device in &self.devices {
             if let Some(pool) = self.pools.get_mut(&device.graph_pool) {
                 pool.trim(0);
             }
         }
-        // The owning threads may have ended, which the driver does not notice; a thread that still
-        // runs gets a new stream.
+        // The owning threads may have ended, which the driver does not notice. A thread that still runs gets
+        // a new stream.
         let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
         for context in self.contexts.values_mut() {
             context.buried = Clock::default();
@@ -289,7 +289,7 @@ impl State {
     }
 }
 
-/// Whether a stream is destroyed and the host knows its work to be done.
+/// Returns whether a stream is destroyed and the host knows its work to be complete.
 pub(crate) fn is_retired(streams: &Table<Stream>, dead: &[Point], stream: Id) -> bool {
     !streams.contains_key(&stream) && dead.iter().all(|point| point.stream != stream)
 }

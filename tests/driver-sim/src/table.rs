@@ -1,11 +1,11 @@
-//! Tables of the driver's objects: few rows, looked up many times per call.
+//! Tables of the driver's objects: few rows, and many lookups per call.
 
 use std::ops::Index;
 
-/// Rows by number, in its order.
+/// A map from numbers to rows, sorted by number.
 ///
-/// With few rows, and most of them added at the end, a sorted vector takes the fewest steps, which
-/// matters because Miri interprets each of them.
+/// With few rows, most of them added at the end, a sorted vector takes the fewest steps, which matters
+/// because Miri interprets each step.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     rows: Vec<(u64, T)>,
@@ -16,7 +16,7 @@ impl<T> Table<T> {
         Self { rows: Vec::new() }
     }
 
-    /// The position of the first row with a key of at least `key`.
+    /// Returns the position of the first row with a key of at least `key`.
     fn position(&self, key: u64) -> usize {
         let rows = self.rows.as_slice();
         let (mut low, mut high) = (0, rows.len());
@@ -50,7 +50,7 @@ impl<T> Table<T> {
         self.get(key).is_some()
     }
 
-    /// The last row with a key of at most `key`.
+    /// Returns the last row with a key of at most `key`.
     pub(crate) fn last_to(&self, key: u64) -> Option<(u64, &T)> {
         let end = key.checked_add(1);
         let end = end.map_or(self.rows.len(), |end| self.position(end));
@@ -58,7 +58,7 @@ impl<T> Table<T> {
         Some((*key, row))
     }
 
-    /// The rows from `key` on.
+    /// Returns the rows from `key` on.
     pub(crate) fn from(&self, key: u64) -> impl Iterator<Item = (&u64, &T)> {
         let rows = &self.rows[self.position(key)..];
         rows.iter().map(|(key, row)| (key, row))
@@ -101,7 +101,7 @@ impl<T> Table<T> {
 }
 
 impl<T: Default> Table<T> {
-    /// The row, inserted if it was missing.
+    /// Returns the row, inserting a default if it is missing.
     pub(crate) fn row(&mut self, key: u64) -> &mut T {
         let at = self.position(key);
         if self.rows.get(at).is_none_or(|(found, _)| *found != key) {
@@ -111,7 +111,7 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// Panics if there is no such row.
+/// Panics if the row does not exist.
 impl<T> Index<&u64> for Table<T> {
     type Output = T;
 

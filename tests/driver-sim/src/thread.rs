@@ -1,6 +1,6 @@
-//! Properties of a host thread: its number, its capture mode, the mark of the callback thread.
+//! Properties of a host thread: its number, its capture mode, and whether it is the callback thread.
 //!
-//! None has a destructor, so all can be read while a thread's locals are dropped.
+//! None has a destructor, so all can be read while a thread's local variables are dropped.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ thread_local! {
     static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// The calling thread's number, never reused.
+/// Returns the calling thread's number, never reused.
 pub(crate) fn number() -> u64 {
     NUMBER.with(|number| {
         if number.get() == 0 {
@@ -25,7 +25,7 @@ pub(crate) fn number() -> u64 {
     })
 }
 
-/// Whether the calling thread runs a function of the program for the driver.
+/// Returns whether the calling thread runs a function of the program for the driver.
 pub(crate) fn runs_callback() -> bool {
     RUNS_CALLBACK.with(Cell::get)
 }
@@ -34,12 +34,12 @@ pub(crate) fn mark_callback_thread() {
     RUNS_CALLBACK.with(|mark| mark.set(true));
 }
 
-/// The calling thread's capture mode.
+/// Returns the calling thread's capture mode.
 pub(crate) fn capture_mode() -> CaptureMode {
     CAPTURE_MODE.with(Cell::get)
 }
 
-/// Sets the calling thread's capture mode, and returns the old one.
+/// Sets the calling thread's capture mode, and returns the old mode.
 pub(crate) fn replace_capture_mode(mode: CaptureMode) -> CaptureMode {
     CAPTURE_MODE.with(|own| own.replace(mode))
 }

@@ -1,4 +1,4 @@
-//! Sessions exclude each other.
+//! Mutual exclusion of sessions.
 
 use std::panic::Location;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -15,10 +15,10 @@ struct Holder {
 static HOLDER: Mutex<Option<Holder>> = Mutex::new(None);
 static ENDED: Condvar = Condvar::new();
 
-/// After this time, a thread that waits prints what it waits for.
+/// The time after which a waiting thread prints what it waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// No other session exists as long as this does.
+/// Exclusive right to a session, held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn(());
 
@@ -26,7 +26,7 @@ impl Turn {
     /// Waits until no thread has a session.
     ///
     /// # Panics
-    /// If this thread has one.
+    /// If this thread has a session already.
     #[track_caller]
     pub(crate) fn take() -> Self {
         let (thread, begun) = (thread::current().id(), Location::caller());

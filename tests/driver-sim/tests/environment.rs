@@ -1,4 +1,4 @@
-//! What the environment makes of the driver: the one test of its process.
+//! How the environment configures the driver. The only test of its process.
 
 use std::env;
 
@@ -13,7 +13,7 @@ fn an_empty_list_of_visible_devices_leaves_none() {
     // SAFETY: initialisation takes no pointer.
     assert_eq!(unsafe { cuInit(0) }, CUDA_ERROR_NO_DEVICE);
     let mut devices = -1;
-    // SAFETY: the count has a place.
+    // SAFETY: the caller passes a place for the count.
     assert_eq!(unsafe { cuDeviceGetCount(&mut devices) }, CUDA_ERROR_NOT_INITIALIZED);
     assert_eq!(devices, -1);
 }

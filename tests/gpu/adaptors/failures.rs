@@ -89,7 +89,7 @@ enum Mood {
     Good,
     Refuses,
     Panics,
-    /// As an allocator in C reports that it has no memory.
+    /// Returns null, as an allocator in C does that has no memory.
     ReturnsNull,
 }
 
@@ -117,7 +117,7 @@ unsafe impl DeviceAllocator for Moody {
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
         self.mind()?;
-        // SAFETY: the inner allocator allocated it, and the caller gives it up.
+        // SAFETY: the inner allocator allocated it, and the caller no longer uses it.
         unsafe { self.inner.deallocate(stream, address, bytes) }
     }
 }
@@ -196,7 +196,7 @@ gpu_test! {
         hooks.with(count, || hooks.allocate(&stream, 10)).expect_err("null");
         assert_eq!(*failed.lock().unwrap(), 1);
 
-        // Allocators in C report a lack of memory like that.
+        // Allocators in C report a lack of memory by returning null.
         let around: [fn(Moody) -> Allocator; 2] = [
             Allocator::new,
             |moody| Allocator::new(Limiting::new(Statistics::new(moody), MIB)),

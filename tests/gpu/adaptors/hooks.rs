@@ -27,7 +27,7 @@ gpu_test! {
         drop(alloc(&allocator, &stream, 1)?);
         let buffer = hooks.with(record(0), || -> Result<_> {
             let buffer = alloc(&allocator, &stream, 100)?;
-            // Neither of this thread, nor through this allocator: not reported.
+            // An allocation of another thread, and one through another allocator, are not reported.
             thread::scope(|scope| {
                 let elsewhere = || drop(alloc(&allocator, &stream, 2).expect("little enough"));
                 scope.spawn(elsewhere).join().expect("no panic");

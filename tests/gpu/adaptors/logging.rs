@@ -1,4 +1,4 @@
-//! Logs, as docs/traces.md describes them.
+//! Logs in the format of docs/traces.md.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock, Weak};
@@ -72,7 +72,7 @@ gpu_test! {
     }
 }
 
-/// A writer that takes so many lines and then calls the function for each further one.
+/// A writer that accepts this many lines, and calls the function for each further one.
 struct Failing(u32, fn() -> io::Result<()>);
 
 impl Write for Failing {

@@ -1,4 +1,4 @@
-//! Adaptors used by many threads, and on other threads than they were made on.
+//! Adaptors used by many threads, and on threads other than the one that made them.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -61,7 +61,7 @@ gpu_test! {
         let buffer = alloc(&allocator, &stream, 100)?;
         let stray = Arc::clone(&statistics);
         drop(allocator);
-        // Outside the scope, on another thread, after the last handle was dropped.
+        // The buffer is dropped outside the scope, on another thread, after the last handle.
         drop(stream);
         thread::scope(|scope| scope.spawn(|| drop(buffer)).join().expect("no panic"));
         assert_eq!(stray.counters().bytes, counter(0, 100, 100));
@@ -69,7 +69,7 @@ gpu_test! {
     }
 }
 
-/// A barrier for two threads, either of which may end without coming.
+/// A barrier for two threads, either of which may end without reaching it.
 #[derive(Default)]
 struct Meeting {
     came: Mutex<u32>,
@@ -120,7 +120,7 @@ gpu_test! {
                 });
             }
         });
-        // It refers to itself.
+        // Breaks the cycle: the adaptor refers to itself.
         *above.lock().expect("no panic") = None;
         Ok(())
     }

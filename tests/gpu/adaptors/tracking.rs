@@ -61,8 +61,8 @@ gpu_test! {
         let stream = stream()?;
         let tracking = Tracking::new(Statistics::new(Allocator::driver_pool()));
         let address = tracking.allocate(&stream, MIB)?;
-        // SAFETY: allocated there, and not used. Only the size is wrong, which the adaptor promises
-        // to correct.
+        // SAFETY: the adaptor allocated it, and nothing uses it. Only the size is wrong, and the adaptor
+        // promises to correct it.
         unsafe { tracking.deallocate(&stream, address, MIB / 2) }?;
         let report = tracking.report();
         assert!(report.is_empty());
@@ -73,8 +73,7 @@ gpu_test! {
         assert!(text.contains("1 MiB, freed as 512 KiB"), "{text}");
         assert_eq!(tracking.inner().counters().bytes, counter(0, MIB, MIB), "the recorded size");
 
-        // SAFETY: no code uses the address, which is not allocated any more: the adaptor refuses
-        // it.
+        // SAFETY: nothing uses the address, which is no longer allocated: the adaptor refuses it.
         let twice = unsafe { tracking.deallocate(&stream, address, MIB) };
         assert!(refusal(twice).contains(&format!("{address:#x}")));
         Ok(())

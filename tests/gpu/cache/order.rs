@@ -1,4 +1,4 @@
-//! H: memory that is freed on one stream and allocated on another.
+//! H: memory freed on one stream and allocated on another.
 
 use std::thread;
 
@@ -66,7 +66,7 @@ gpu_test! {
             assert_eq!(address(&same_stream), place);
             let other = scope.spawn(|| cached(&two, 3 * U));
             let elsewhere = other.join().expect("no panic")?;
-            // A per-thread stream's use of the block comes after the home stream's work.
+            // A per-thread stream's use of the block is ordered after the home stream's work.
             let mut used = same_stream;
             let own = scope.spawn(move || -> Result<bool> {
                 let own = used.context().per_thread_stream()?;
@@ -159,10 +159,9 @@ gpu_test! {
     }
 }
 
-/// A block that was used on another stream, which is stalled, is not reused before that stream has
-/// finished.
+/// Asserts that a block used on another, stalled stream is not reused before that stream has completed.
 fn used_elsewhere(work: impl Fn(&mut DeviceBuffer<u8>, &Stream) -> Result<()>) -> Result<()> {
-    // Removes other tests' cached blocks that would fit better.
+    // Removes cached blocks of other tests that would fit better.
     CachingPool::shared()?.trim(0)?;
     let device = Device::get(0)?;
     let (home, other) = (device.create_stream()?, device.create_stream()?);
@@ -186,7 +185,7 @@ fn used_elsewhere(work: impl Fn(&mut DeviceBuffer<u8>, &Stream) -> Result<()>) -
 gpu_test! {
     needs 1;
     fn s36_used_elsewhere_first() -> Result<()> {
-        // The home stream's earlier work on the memory comes first.
+        // The home stream's earlier work on the memory must come first.
         let device = Device::get(0)?;
         let (home, other) = (device.create_stream()?, device.create_stream()?);
         let len = scaled(64 << 20, 1 << 20, 1 << 12);

@@ -1,4 +1,4 @@
-//! Tensors of booleans, which are bytes here.
+//! Tensors of booleans, whose elements are bytes here.
 
 use cuda_core::Result;
 use cuda_core::dlpack::DLDataType;

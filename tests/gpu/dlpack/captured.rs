@@ -1,4 +1,4 @@
-//! Tensors and streams that are captured.
+//! Tensors in captures.
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 use cuda_core::{Graph, Result};
@@ -7,7 +7,7 @@ use support::{gpu_test, one_stream, refusal};
 use super::{HandedOver, rejected};
 use crate::graphs::not_captured;
 
-// Work of other streams on the memory would wait for a point of the capture, and so join it.
+// Work of other streams on the memory would wait for a point of the capture, and so join the capture.
 gpu_test! {
     needs 1;
     fn l08_tensors_are_not_taken_in_the_order_of_a_captured_stream() -> Result<()> {
@@ -19,7 +19,7 @@ gpu_test! {
         let old = Tensor::new(stream.alloc::<u32>(64)?, &[64], None)?;
         let old = old.into_raw_unversioned(&Consumer::Synchronized)?;
         Graph::capture(&context, |captured| {
-            // SAFETY: a live tensor, which no work uses; it is refused, and so stays the test's.
+            // SAFETY: the tensor is live, and no work uses it; it is refused, so it stays the test's.
             let refused = unsafe { ImportedTensor::from_raw(raw.0.as_ptr(), captured) };
             not_captured(refused.map(std::mem::forget), "dlpack::ImportedTensor::from_raw");
             // SAFETY: as above.
@@ -27,7 +27,7 @@ gpu_test! {
             not_captured(refused.map(std::mem::forget), "dlpack::ImportedTensor::from_raw");
             Ok(())
         })?;
-        // SAFETY: a live tensor, which no work uses.
+        // SAFETY: the tensor is live, and no work uses it.
         drop(unsafe { ImportedTensor::from_raw_unversioned(old.as_ptr(), &stream) }?);
         // SAFETY: as above.
         let imported = unsafe { ImportedTensor::from_raw(raw.give(), &stream) }?;

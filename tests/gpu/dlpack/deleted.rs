@@ -1,4 +1,4 @@
-//! Where tensors of other libraries are deleted.
+//! The threads that delete tensors of other libraries.
 
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
@@ -13,17 +13,17 @@ static DELETED_BY: Mutex<Option<ThreadId>> = Mutex::new(None);
 
 unsafe extern "C" fn note_thread(tensor: *mut DLManagedTensorVersioned) {
     *DELETED_BY.lock().expect("no panic") = Some(thread::current().id());
-    // SAFETY: by the caller's promise, a live tensor.
+    // SAFETY: by the caller's promise, the tensor is live.
     unsafe { count(tensor) };
 }
 
-// A deleter may free device memory, which no host function may do.
+// A deleter may free device memory, which a host function must not do.
 gpu_test! {
     needs 1;
     fn s31_a_tensor_that_a_host_function_drops_is_deleted_elsewhere() -> Result<()> {
         let (context, stream) = one_stream()?;
         let memory = context.alloc::<u32>(100)?;
-        // Lives for ever: where a call fails, the host function may come after the test.
+        // Lives for ever: if a call fails, the host function may run after the test.
         let theirs = Box::leak(Box::new(Theirs::new::<u32>(memory.as_raw() as usize, &[100])));
         theirs.tensor.deleter = Some(note_thread);
         let tensor = theirs.import(&stream)?;

@@ -1,4 +1,4 @@
-//! Graphs by data flow.
+//! Graphs captured by data flow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -134,11 +134,11 @@ gpu_test! {
             stream.fill(&mut z, 1)?;
             stream.fill(&mut x, 4)?;
             let (from, to) = (x.as_raw(), y.as_raw());
-            // SAFETY: nothing else uses the two until both are noted again.
+            // SAFETY: nothing else uses the two buffers until both uses are noted again.
             unsafe { x.note_use(stream, Access::Read) }?;
             // SAFETY: as above.
             unsafe { y.note_use(stream, Access::Write) }?;
-            // SAFETY: both have `LEN` elements, which the graph keeps.
+            // SAFETY: both buffers have `LEN` elements, which the graph keeps.
             let code = unsafe { cuda_sys::cuMemcpyDtoDAsync_v2(to, from, LEN * 4, stream.as_raw()) };
             support::check("cuMemcpyDtoDAsync", code);
             // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! What is captured alone: work of other libraries, and what runs on a condition, also on threads that
-//! the code of the capture does not wait for.
+//! Exclusive captures: work of other libraries, and conditional bodies, also on threads that the capture's
+//! code does not wait for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,14 @@ use super::context;
 
 const LEN: usize = 64;
 
-/// Copies as another library does.
+/// Copies by a raw call, as another library does.
 fn raw_copy(stream: CUstream, to: u64, from: u64) {
     // SAFETY: the callers' buffers have as many bytes.
     let code = unsafe { symbol::cuMemcpyDtoDAsync_v2(to, from, 4 * LEN, stream) };
     assert_eq!(code, CUDA_SUCCESS);
 }
 
-/// A buffer that holds 4, and two that hold zeros.
+/// Returns a buffer that holds 4, and two that hold zeros.
 fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
     let mut x = stream.alloc(LEN)?;
     stream.fill(&mut x, 4)?;
@@ -30,7 +30,7 @@ fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
     Ok(buffers)
 }
 
-/// A part of a capture that another thread is at while the code of the capture returns.
+/// Work of a capture on another thread that is in progress while the capture's code returns.
 struct Overlap {
     begun: Sender<()>,
 }
@@ -38,7 +38,7 @@ struct Overlap {
 static RETURNS: AtomicBool = AtomicBool::new(false);
 
 impl Overlap {
-    /// To be called by that thread: goes on for some time after the code has returned.
+    /// Called by that thread: returns some time after the capture's code has returned.
     fn meet(self) {
         self.begun.send(()).expect("the capture waits");
         while !RETURNS.load(Ordering::Acquire) {
@@ -47,8 +47,8 @@ impl Overlap {
         (0..1000).for_each(|_| thread::yield_now());
     }
 
-    /// Runs `capture`, which calls the function that it is passed for the code that is captured: that
-    /// runs `work` on another thread, and returns while that is under way.
+    /// Runs `capture`, passing it a function for the code that is captured. That function runs `work` on
+    /// another thread, and returns while `work` is in progress.
     fn run<R>(
         capture: impl FnOnce(&dyn Fn(&Stream) -> Result<()>) -> R,
         work: impl FnOnce(&Stream, Self) -> Result<()> + Send,
@@ -82,7 +82,7 @@ gpu_test! {
                     overlap.meet();
                     raw_copy(raw, to, from);
                 };
-                // SAFETY: the copy reads and writes what is named.
+                // SAFETY: the copy reads and writes the named buffers.
                 unsafe { work.enqueue(enqueue) }
             },
         )?;
@@ -94,7 +94,7 @@ gpu_test! {
     }
 }
 
-/// A body on another thread, which fills `x`.
+/// Returns a body for another thread, which fills `x`.
 fn body_elsewhere(x: &mut DeviceBuffer<u32>) -> impl FnOnce(&Stream, Overlap) -> Result<()> + Send {
     move |captured, overlap| {
         Condition::new(captured, 1)?.if_then(captured, |body| {
@@ -145,7 +145,7 @@ gpu_test! {
                 raw_copy(raw, to, from);
                 [here, there]
             };
-            // SAFETY: the copy reads and writes what is named.
+            // SAFETY: the copy reads and writes the named buffers.
             for refused in unsafe { work.enqueue(enqueue) }? {
                 assert!(refusal(refused).contains("work of another library is being captured"));
             }
@@ -190,7 +190,7 @@ gpu_test! {
                 raw_copy(raw, to, from);
                 panic!("on purpose");
             };
-            // SAFETY: the copy reads and writes what is named.
+            // SAFETY: the copy reads and writes the named buffers.
             let panicked = catch_unwind(AssertUnwindSafe(|| unsafe { work.enqueue(enqueue) }));
             assert!(panicked.is_err());
             captured.copy(&y, &mut z)?;
@@ -212,7 +212,7 @@ gpu_test! {
         let mut other = stream.alloc_zeroed::<u32>(LEN)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             let note = || {
-                // SAFETY: only the copy uses them until the second call, on this stream.
+                // SAFETY: only the copy uses the buffers until the second call, on this stream.
                 unsafe { x.note_use(captured, Access::Read) }?;
                 // SAFETY: as above.
                 unsafe { y.note_use(captured, Access::Write) }
@@ -225,7 +225,8 @@ gpu_test! {
             note()?;
             captured.copy(&y, &mut z)
         })?;
-        // The noted work with what was captured between; the fills of `other`; the last copy.
+        // The edges are those of the noted work with what was captured between, of the fills of `other`, and
+        // of the last copy.
         let mut edges = graph.edges()?;
         edges.sort_unstable();
         assert_eq!(edges, [(0, 4), (1, 2), (1, 3), (2, 3), (3, 4)]);
@@ -277,7 +278,7 @@ gpu_test! {
             assert!(refusal(refused).contains("of what runs on another condition"));
             Ok(())
         });
-        // The inner one is used by no operation.
+        // No operation uses the inner condition.
         assert!(refusal(graph).contains("no operation depends on a condition"));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Graphs that reach another device: what they copy and use there, and access that is given and revoked.
+//! Graphs that access another device's memory: copies and kernels, and access that is enabled and revoked.
 
 use cuda_core::{
     Allocator, Batch, Device, DeviceBuffer, Error, Graph, GraphExec, MemoryPool, PeerAccess,
@@ -6,13 +6,13 @@ use cuda_core::{
 };
 use support::{gpu_test, kernels, refusal, two_devices};
 
-/// A pool of each device.
+/// Creates a pool on each device.
 fn pools() -> Result<[MemoryPool; 2]> {
     let [first, second] = [0, 1].map(|at| MemoryPool::builder(Device::get(at)?).build());
     Ok([first?, second?])
 }
 
-/// A launch or an update is refused, since access was revoked.
+/// Asserts that a launch or an update is refused because access was revoked.
 #[track_caller]
 fn revoked(refused: Result<()>, cure: &str) {
     let why = refusal(refused);
@@ -39,13 +39,13 @@ gpu_test! {
             let mut batch = Batch::new();
             batch.copy(&near, &mut far)?;
             refused(here.enqueue(batch), 0, 1);
-            // The capture goes on.
+            // The capture continues.
             here.fill(&mut near, 1)
         })?;
         assert_eq!(graph.node_count()?, 1);
         second.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
         let graph = Graph::capture(contexts.each_ref(), |[here, there]| {
-            // The access of the other device to this one's pool is another one.
+            // The other device's access to this one's pool is independent.
             refused(there.copy(&near, &mut far), 1, 0);
             here.copy(&near, &mut far)
         })?;
@@ -81,7 +81,7 @@ gpu_test! {
             second.set_access(contexts[0].device(), PeerAccess::None)?;
             revoked(exec.launch(&streams[0]), "capture it again");
             revoked(exec.update(&graph), "capture it again");
-            // The other way is none, though the driver would instantiate it.
+            // Access in the other direction does not suffice, though the driver would instantiate the graph.
             first.set_access(contexts[1].device(), PeerAccess::ReadWrite)?;
             revoked(exec.launch(&streams[0]), "capture it again");
             revoked(graph.instantiate().map(drop), "capture it again");
@@ -119,7 +119,7 @@ gpu_test! {
             let mut without = graph.instantiate()?;
             launch(&mut without)?;
             give()?;
-            // Access that is given later does no harm.
+            // Access that is enabled later does no harm.
             launch(&mut without)?;
             let mut with = graph.instantiate()?;
             launch(&mut with)?;
@@ -127,7 +127,7 @@ gpu_test! {
             revoked(with.launch(&streams[0]), "instantiate it again");
             launch(&mut graph.instantiate()?)?;
             give()?;
-            // Given again, it is not what the executable was made for.
+            // Enabled again, it is not the access that the executable was made for.
             revoked(with.launch(&streams[0]), "instantiate it again");
             revoked(with.update(&graph), "instantiate it again");
             revoked(with.upload(&streams[0]), "instantiate it again");
@@ -161,7 +161,7 @@ gpu_test! {
         exec.update(&same)?;
         exec.launch(&streams[0])?;
         assert_eq!(streams[1].download_vec(&other)?, [7; 1000]);
-        // A way by the access to a pool is none to memory of contexts, nor the other way round.
+        // Access to a pool does not give access to memory of contexts, nor vice versa.
         let refused = |refused: Result<()>| {
             let why = refusal(refused);
             assert!(why.contains("not instantiated for copies of such memory from device 0"), "{why}");
@@ -175,7 +175,7 @@ gpu_test! {
         exec.set_copy(copy, &near, &mut last)?;
         exec.launch(&streams[0])?;
         assert_eq!(streams[1].download_vec(&last)?, [7; 1000]);
-        // One of each kind: it is unknown which operation is which.
+        // One copy of each kind: which operation is which is unknown.
         let mut capture = || {
             Graph::capture(&contexts[0], |stream| {
                 stream.copy(&near, &mut far)?;
@@ -237,7 +237,7 @@ gpu_test! {
             exec.launch(&streams[1])?;
             let expected = [[5; 500], [0; 500]].concat();
             assert_eq!(streams[1].download_vec(&destination)?, expected);
-            // Not the other way, nor on one device.
+            // Copies in the other direction, or on one device, are refused.
             let why = refusal(exec.set_copy(copy, &destination, &mut source));
             assert!(why.contains("not instantiated for copies of such memory from device 1"), "{why}");
             assert!(exec.set_copy(copy, &source, &mut beside).is_err());
@@ -268,7 +268,7 @@ gpu_test! {
         streams[1].fill(&mut far, 7)?;
         contexts[0].enable_peer_access(&contexts[1])?;
         let graph = Graph::capture(&contexts[0], |stream| {
-            // SAFETY: both have 100 elements.
+            // SAFETY: both buffers have 100 elements.
             unsafe { stream.kernel(&copy_words).block(128).arg(&mut near).arg(&far).arg(100u32).launch() }
         })?;
         let mut exec = graph.instantiate()?;
@@ -308,9 +308,9 @@ gpu_test! {
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let capture = |near: &mut DeviceBuffer<u32>, far: &DeviceBuffer<u32>| {
             Graph::capture(&contexts[0], |stream| {
-                // Twice: what is reached is noted once.
+                // Twice: memory that is accessed repeatedly is recorded once.
                 for _ in 0..2 {
-                    // SAFETY: both have 100 elements.
+                    // SAFETY: both buffers have 100 elements.
                     unsafe { stream.kernel(&copy_words).block(128).arg(&mut *near).arg(far).arg(100u32).launch() }?;
                 }
                 Ok(())
@@ -342,18 +342,18 @@ gpu_test! {
         let ([_, used], [_, other]) = (pools()?, pools()?);
         let far = contexts[1].create_stream()?.alloc_with::<u32>(&used.allocator(), 100)?;
         let mut near = stream.alloc::<u32>(100)?;
-        // Another pool that stays open is no reason to reach this one.
+        // Access to another pool does not help to access this one.
         other.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
         used.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
         let graph = Graph::capture(&contexts[0], |stream| {
-            // SAFETY: both have 100 elements.
+            // SAFETY: both buffers have 100 elements.
             unsafe {
                 stream.kernel(&copy_words).block(128).arg(&mut near).arg(&far).arg(100u32).launch()
             }
         })?;
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
-        // A kernel is no operation of NCCL, which none may be left out of.
+        // A kernel is not an operation of NCCL, which must not be disabled.
         exec.set_enabled(graph.nodes()?[0].id(), false)?;
         exec.set_enabled(graph.nodes()?[0].id(), true)?;
         used.set_access(contexts[0].device(), PeerAccess::None)?;

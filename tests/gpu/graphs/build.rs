@@ -1,4 +1,4 @@
-//! Graphs that are built, nested, extended, looked at.
+//! Graphs that are built, nested, extended and inspected.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ gpu_test! {
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_HOST), 2);
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_EMPTY), 2, "where a step is not one operation");
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_MEMSET), 2);
-        // The copy is after the fill of `x` and that of `y`.
+        // The copy depends on the fills of `x` and `y`.
         let edges = graph.edges()?;
         let copy = kinds.iter().position(|kind| *kind == sys::CU_GRAPH_NODE_TYPE_MEMCPY).expect("one");
         assert_eq!(edges.iter().filter(|(_, to)| *to == copy).count(), 2);
@@ -211,7 +211,7 @@ gpu_test! {
         let dropped = Arc::new(AtomicUsize::new(0));
         let counter = dropped.clone();
         let owner = OnDrop(move || _ = counter.fetch_add(1, Ordering::SeqCst));
-        // SAFETY: made above, and not used elsewhere; it has no operation.
+        // SAFETY: the graph was made above, and is not used elsewhere; it has no operation.
         let graph = unsafe { Graph::from_raw(raw, &context, owner) }?;
         assert_eq!(graph.as_raw(), raw);
         let mut exec = graph.instantiate()?;

@@ -1,4 +1,4 @@
-//! Executables that are changed.
+//! Changes of executables.
 
 use cuda_core::{
     Allocator, Context, ContextFlags, DeviceBuffer, Error, Function, Graph, GraphNode,
@@ -6,7 +6,7 @@ use cuda_core::{
 };
 use support::{freed_behind_a_stall, gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
-/// `copy_words(u32 *to, const u32 *from, u32 n)` as a launch that the caller makes.
+/// Prepares a launch of `copy_words(u32 *to, const u32 *from, u32 n)`.
 macro_rules! copy_words {
     ($stream:expr, $function:expr, $to:expr, $from:expr) => {
         $stream.kernel($function).block(100).arg($to).arg($from).arg(100u32)
@@ -22,7 +22,7 @@ fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
     Ok(buffers)
 }
 
-/// A graph of one kernel, which copies `from`.
+/// Captures a graph of one kernel, which copies `from`.
 fn copying(
     context: &Context,
     function: &Function,
@@ -109,7 +109,7 @@ gpu_test! {
                 }
                 done => panic!("{done:?}, {other}"),
             }
-            // It is what it was, and needs nothing lent.
+            // The executable is unchanged, and needs no memory lent.
             stream.fill(&mut z, 0)?;
             exec.launch(&stream)?;
             assert_eq!(stream.download_vec(&z)?, [1; 100]);
@@ -132,7 +132,7 @@ gpu_test! {
         // SAFETY: as above.
         unsafe { exec.set_kernel(copy, &mut copy_words!(stream, &function, &mut y, &z)) }?;
         drop((graph, function));
-        // The new argument is ordered and kept as the old one was.
+        // The new argument is ordered and kept alive like the old one.
         let mut z = z;
         let stalled = stall(other.as_raw());
         other.fill(&mut z, 77)?;
@@ -157,7 +157,7 @@ gpu_test! {
         let [x, mut y, z] = buffers(&stream)?;
         let graph = Graph::capture(&context, |stream| {
             stream.fill(&mut y, 1)?;
-            // SAFETY: 100 elements, one for each thread.
+            // SAFETY: the buffer has 100 elements, one for each thread.
             unsafe { stream.kernel(&one).block(100).arg(&mut y).arg(100u32).launch() }?;
             // SAFETY: as above.
             unsafe { copy_words!(stream, &copy, &mut y, &x).launch() }
@@ -212,7 +212,7 @@ gpu_test! {
         assert!(refusal(refused).contains("another graph"));
         assert!(refusal(exec.set_enabled(foreign, false)).contains("another graph"));
         assert!(refusal(exec.is_enabled(foreign)).contains("another graph"));
-        // Pinned memory must be lent from then on.
+        // From then on, pinned memory must be lent.
         let host = PinnedBuffer::from_slice(&context, &[33u32; 100])?;
         let copy = one.nodes()?[0].id();
         // SAFETY: both have 100 elements, one for each thread.
@@ -241,7 +241,8 @@ gpu_test! {
         }
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [vec![10; 99], vec![1]].concat());
-        // What it does is still known, and waited for: the last range, and one of those merged before.
+        // The accesses of the fill are still known and waited for: the last range, and one of those merged
+        // before.
         for at in [99, 10] {
             exec.set_fill(fill, x.slice_mut(at..at + 1)?, 1)?;
             let stalled = stall(other.as_raw());
@@ -267,7 +268,7 @@ gpu_test! {
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
         let node = graph.nodes()?[0].id();
         let mut exec = graph.instantiate()?;
-        // The new end is ordered and kept as the old one was.
+        // The new end is ordered and kept alive like the old one.
         exec.set_copy(node, z.slice(..50)?, y.slice_mut(50..)?)?;
         drop(graph);
         let stalled = stall(other.as_raw());
@@ -282,7 +283,7 @@ gpu_test! {
         stream.fill(&mut y, 0)?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [vec![0; 50], vec![77; 50]].concat());
-        // And let go again.
+        // The executable also lets go of the memory of `z`.
         exec.set_copy(node, &x, &mut y)?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [10; 100]);
@@ -305,7 +306,7 @@ gpu_test! {
         assert!(refusal(exec.lend(&one).launch(&stream)).contains("pass the buffer to `lend`"));
         exec.lend(&two).launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
-        // One part of a buffer after the other.
+        // The parts of a buffer, one after the other.
         for part in [0..50, 50..100] {
             let node = graph.nodes()?[0].id();
             exec.set_copy(node, one.slice(part.clone())?, x.slice_mut(part.clone())?)?;
@@ -369,7 +370,7 @@ gpu_test! {
         let (context, stream) = one_stream()?;
         let mut wide = freed_behind_a_stall(|| stream.alloc::<[u32; 2]>(1000))?;
         let [x, mut y, _] = buffers(&stream)?;
-        // A memset for each half of the first values, and a copy of these to the others.
+        // The capture makes a memset for each half of the first values, and a copy of these to the others.
         let graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
         let is_copy = |node: &&GraphNode<'_>| node.kind() == sys::CU_GRAPH_NODE_TYPE_MEMCPY;
         let copy = graph.nodes()?.iter().find(is_copy).expect("it is among them").id();

@@ -1,4 +1,4 @@
-//! Parts of graphs that run if, or as long as, kernels say so.
+//! Parts of graphs that run if, or while, kernels set a condition.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ gpu_test! {
         assert_eq!((graph.node_count()?, graph.edge_count()?), (3, 2));
         assert_eq!(graph.nodes()?[1].kind(), sys::CU_GRAPH_NODE_TYPE_CONDITIONAL);
         let mut exec = graph.instantiate()?;
-        // It keeps what the body uses, and orders it.
+        // The executable keeps and orders what the body uses.
         drop((graph, one, down, left));
         for launch in 1..=3 {
             exec.lend_mut(&mut host).launch(&stream)?;
@@ -81,7 +81,7 @@ gpu_test! {
         let mut linker = Linker::new(&context)?;
         let archive = std::env::var_os("CUDA_TESTS_LIBCUDADEVRT").expect("the runner names it");
         linker.add_cubin(&cubin)?;
-        // SAFETY: an archive of the toolkit's.
+        // SAFETY: the file is an archive of the toolkit.
         unsafe { linker.add_file(LinkInput::Library, archive) }?;
         let double = Module::from_cubin(&context, &linker.complete()?)?.function("double_until")?;
         let mut x = stream.alloc::<u32>(1)?;
@@ -123,7 +123,7 @@ gpu_test! {
             builder.add(|stream| add_one(stream, &one, &mut y))?;
             Ok(())
         })?;
-        // Behind the fill and the decision; in front of the empty node and the last kernel.
+        // The node is behind the fill and the decision, and before the empty node and the last kernel.
         assert_eq!((graph.node_count()?, graph.edge_count()?), (6, 4));
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
@@ -232,11 +232,11 @@ gpu_test! {
         for caption in ["[1] inside: graph", "[2] inside: conditional node", "[3] inside: conditional node"] {
             assert!(picture.contains(&format!(">{caption}</text>")), "{picture}");
         }
-        // They are no nodes of the graph.
+        // Nodes of a body are not nodes of the graph.
         let (id, mut exec) = (fill.id(), graph.instantiate()?);
         assert!(refusal(exec.set_fill(id, &mut x, 4)).contains("cannot be changed by itself"));
         drop(exec);
-        // Those of what is added are known, too.
+        // Bodies of added nodes are known, too.
         graph.extend(|stream| Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5)))?;
         assert_eq!(graph.nodes()?[2].graphs()?[0].node_count()?, 1);
         Ok(())
@@ -281,7 +281,7 @@ gpu_test! {
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [4; 10]);
-        // CUDA copies no such graph, and has one executable of it.
+        // CUDA does not copy such a graph, and allows only one executable of it.
         for refused in [graph.instantiate().map(drop), Graph::capture(&context, |to| graph.include(to)).map(drop)] {
             assert!(is_unsupported(&refused), "{refused:?}");
         }
@@ -312,7 +312,7 @@ gpu_test! {
         };
         for graph in [Graph::capture(&context, &mut work)?, Graph::capture_by_access(&context, &mut work)?] {
             assert_eq!(graph.node_count()?, 1);
-            // Nothing has to be lent.
+            // No memory has to be lent.
             graph.instantiate()?.launch(&stream)?;
         }
         assert_eq!(stream.download_vec(&y)?, [3; 10]);

@@ -13,7 +13,7 @@ use support::{gpu_test, report};
 use super::context;
 use crate::stack;
 
-// Every release since 4.0 has these signatures; `cublasStatus_t` and `cublasOperation_t` are ints.
+// All releases since 4.0 have these signatures; `cublasStatus_t` and `cublasOperation_t` are ints.
 type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 type SetStream = unsafe extern "C" fn(*mut c_void, CUstream) -> c_int;
@@ -38,7 +38,7 @@ const N: usize = 64;
 
 type Matrix = DeviceBuffer<f32>;
 
-/// A handle of cuBLAS, with the calls that the test needs.
+/// A cuBLAS handle, with the functions that the test calls.
 struct Cublas {
     handle: *mut c_void,
     destroy: Destroy,
@@ -47,8 +47,8 @@ struct Cublas {
 }
 
 impl Cublas {
-    /// The library beside the libcudart of `CUDA_TESTS_LIBCUDART`; [`None`] if there is none. A
-    /// context is current.
+    /// Loads the library beside the libcudart of `CUDA_TESTS_LIBCUDART`; [`None`] if there is none. Needs a
+    /// current context.
     fn load() -> Option<Self> {
         let runtime = env::var_os("CUDA_TESTS_LIBCUDART")?;
         let folder = Path::new(&runtime).parent()?;
@@ -79,7 +79,7 @@ impl Cublas {
         })
     }
 
-    /// `c = a * b`, of `N` by `N` elements each.
+    /// Enqueues `c = a * b`, with `N` by `N` elements each.
     fn gemm(&self, stream: CUstream, [a, b, c]: [CUdeviceptr; 3]) {
         // SAFETY: handle and stream are live.
         assert_eq!(unsafe { (self.set_stream)(self.handle, stream) }, 0);
@@ -90,7 +90,7 @@ impl Cublas {
         assert_eq!(code, 0, "cublasSgemm");
     }
 
-    /// The product as [work](Stream::work) of the stream.
+    /// Enqueues the product as [work](Stream::work) of the stream.
     fn multiply(&self, stream: &Stream, a: &Matrix, b: &Matrix, c: &mut Matrix) -> Result<()> {
         let matrices = [a.as_raw(), b.as_raw(), c.as_raw()];
         let work = stream.work().read(a).read(b).write(c);
@@ -98,7 +98,7 @@ impl Cublas {
         unsafe { work.enqueue(|raw| self.gemm(raw, matrices)) }
     }
 
-    /// The product with a note of each use before and after.
+    /// Enqueues the product, and notes each use before and after.
     fn multiply_noted(
         &self,
         stream: &Stream,
@@ -120,7 +120,7 @@ impl Cublas {
     }
 }
 
-/// A matrix in the order of BLAS, column after column.
+/// Returns a matrix in the order of BLAS, column after column.
 fn matrix(of: impl Fn(usize, usize) -> usize) -> Vec<f32> {
     (0..N * N).map(|at| of(at % N, at / N) as f32).collect()
 }
@@ -151,7 +151,7 @@ gpu_test! {
             let mut b = stream.alloc::<f32>(N * N)?;
             let mut c = stream.alloc_zeroed::<f32>(N * N)?;
             let mut d = stream.alloc_zeroed::<f32>(N * N)?;
-            // Neither is symmetric, and they do not commute.
+            // Neither matrix is symmetric, and they do not commute.
             let of = |row: usize, column: usize| (row * 7 + column * 3) % 11;
             let (left, right) = (matrix(of), matrix(|row, column| of(column, 2 * row)));
             let factor = stream.upload_new(&right)?;
@@ -174,7 +174,7 @@ gpu_test! {
                     stream.upload(&left, &mut a)?;
                     stream.fill(&mut b, 0.0)?;
                     exec.launch(&stream)?;
-                    // Sums of small integers, which floats hold.
+                    // Floats represent these sums of small integers exactly.
                     assert_eq!(stream.download_vec(&d)?, product(&left, &right));
                 }
             }

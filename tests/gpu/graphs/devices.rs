@@ -15,7 +15,7 @@ gpu_test! {
         let (contexts, streams) = two_devices()?;
         let functions =
             [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
-        // Memory of the driver's pools would need access, which is shared with other tests.
+        // Memory of the driver's pools would need access, which other tests share.
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
         let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
         let mut back = alloc(&streams[0])?;
@@ -113,7 +113,7 @@ gpu_test! {
             here.add(|stream| stream.copy(&near, &mut back))?;
             Ok(())
         })?;
-        // Of the copies, one comes after a kernel of each device, and what that comes after, too.
+        // One of the copies depends on a kernel of each device, and on what those depend on.
         assert_eq!(graph.node_count()?, 6);
         let edges = graph.edges()?;
         let behind = |node: usize| edges.iter().filter(|(_, to)| *to == node).count();
@@ -170,7 +170,7 @@ gpu_test! {
             })
         })?;
         run(&parts, 3, graph)?;
-        // Of the contexts themselves, once each.
+        // The same for a list of contexts, instead of references to them: as a slice, and as an array.
         let graphs = [
             Graph::capture(&devices[..2], |streams| fill_two([streams[0], streams[1]], &mut parts))?,
             Graph::capture(&[devices[0].clone(), devices[1].clone()], |two| fill_two(two, &mut parts))?,
@@ -191,7 +191,7 @@ fn fill_two(streams: [&Stream; 2], parts: &mut [DeviceBuffer<u32>]) -> Result<()
     pairs.try_for_each(|(stream, part)| stream.fill(part, 4))
 }
 
-/// Changes the operations of a graph's second context, to memory of that context only.
+/// Changes the operations in a graph's second context, to memory of that context only.
 fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
     let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
     let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::plain(), 100);
@@ -207,7 +207,7 @@ fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
     let (graph, same) = (capture()?, capture()?);
     let nodes: Vec<_> = graph.nodes()?.iter().map(|node| node.id()).collect();
     let mut exec = graph.instantiate()?;
-    // An update changes nothing about where the operations are.
+    // An update does not change the contexts of operations.
     exec.update(&same)?;
     exec.set_fill(nodes[1], &mut other, 5)?;
     exec.set_copy(nodes[2], &other, &mut last)?;
@@ -273,7 +273,7 @@ gpu_test! {
     needs 2;
     fn l_what_a_group_of_captured_streams_does_is_captured() -> Result<()> {
         let (contexts, streams) = two_devices()?;
-        // A broadcast of several pieces.
+        // The broadcast consists of several pieces.
         let len = if cfg!(miri) { 100 } else { 3 << 19 };
         let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), len);
         let each = || streams.iter().map(alloc).collect::<Result<Vec<_>>>();
@@ -297,7 +297,7 @@ gpu_test! {
             for round in [3, 4] {
                 streams[0].fill(&mut first[0], round)?;
                 exec.launch(&streams[0])?;
-                // Each half is what the other device had.
+                // Each half has the other device's values.
                 let seen = streams[1].download_vec(&whole)?;
                 assert!(seen[..len / 2].iter().all(|it| *it == 9), "{round}: {:?}", &seen[..4]);
                 assert!(seen[len / 2..].iter().all(|it| *it == round), "{round}: {:?}", &seen[len - 4..]);

@@ -1,4 +1,4 @@
-//! Kernels of executables that get other dimensions.
+//! Changes of the dimensions of kernels in executables.
 
 use cuda_core::{Error, Graph, Result};
 use support::{gpu_test, kernels, one_stream};
@@ -25,7 +25,7 @@ gpu_test! {
         let graph = Graph::capture(&context, |stream| {
             // SAFETY: `x` has 300 elements.
             unsafe { fill!(stream, 1, 32).launch() }?;
-            // SAFETY: as said above.
+            // SAFETY: `shared` has the one element.
             unsafe { size!(stream, 1, 64).launch() }
         })?;
         let nodes = graph.nodes()?;
@@ -42,7 +42,7 @@ gpu_test! {
             assert_eq!(filled, grid * block);
             assert_eq!(stream.download_vec(&shared)?, [bytes as u32]);
         }
-        // Refused as for a launch; the kernel stays as it was.
+        // Refused like a launch; the kernel stays unchanged.
         // SAFETY: as above.
         let refused = unsafe { exec.set_kernel(first, &mut fill!(stream, 1, 4096)) };
         assert!(matches!(refused, Err(Error::Launch(_))), "{refused:?}");

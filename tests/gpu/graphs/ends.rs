@@ -1,4 +1,4 @@
-//! Ends of executables whose launches are pending.
+//! Dropping executables with pending launches.
 
 use std::thread;
 
@@ -23,7 +23,7 @@ gpu_test! {
             exec.launch(&stream)?;
             Ok(exec)
         };
-        // Calls that the driver would have wait while it waits for the launch.
+        // Calls that would have to wait if the driver waited for the launch.
         let mut memory = Vec::new();
         let mut other_calls = || -> Result<()> {
             memory.push(context.alloc::<u8>(1 << 20)?);

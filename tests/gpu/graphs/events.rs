@@ -1,4 +1,4 @@
-//! Events that graphs record, and wait for.
+//! Events that graphs record and wait for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ gpu_test! {
             stalled.release();
             assert_eq!(stream.download_vec(&y)?, [launch; 100]);
         }
-        // The executable keeps them.
+        // The executable keeps the events.
         drop((start, end, gate));
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [3; 100]);
@@ -61,14 +61,14 @@ gpu_test! {
         let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let one = event(&context, EventFlags::DISABLE_TIMING)?;
-        // By data flow, after all and before all.
+        // By data flow: records after all, waits before all.
         let flow = Graph::capture_by_access(&context, |stream| {
             stream.fill(&mut x, 1)?;
             one.record_each(stream)?;
             stream.fill(&mut y, 2)
         })?;
         assert_eq!(flow.edges()?, [(0, 1), (1, 2)]);
-        // In a step, after what is named.
+        // In a step, they are after the named operations.
         let built = Graph::build(&context, |builder| {
             let fill = builder.add(|stream| stream.fill(&mut x, 3))?;
             builder.add_after(&[fill], |stream| one.record_each(stream))?;
@@ -90,7 +90,7 @@ gpu_test! {
         one.synchronize()?;
         assert_eq!(stream.download_vec(&x)?, [3; 100]);
         assert_eq!(stream.download_vec(&y)?, [4; 100]);
-        // Elsewhere they do as those without "each".
+        // Outside of graphs, the calls with "each" act like those without.
         one.record_each(&stream)?;
         stream.wait_event_each(&one)?;
         stream.synchronize()
@@ -151,7 +151,7 @@ gpu_test! {
                 not_captured(event.record_each(body), "cuEventRecordWithFlags");
                 body.fill(&mut x, 1)
             })?;
-            // Still that of the capture.
+            // The event is still that of the capture.
             two.wait_event(&event)
         })?;
         not_captured(event.query(), "cuEventQuery");

@@ -1,4 +1,4 @@
-//! Graphs that are extended.
+//! Extensions of graphs.
 
 use cuda_core::{Graph, PinnedBuffer, Result, drops};
 use support::{gpu_test, one_stream, refusal, stall};
@@ -24,14 +24,14 @@ gpu_test! {
         let mut edges = graph.edges()?;
         edges.sort_unstable();
         assert_eq!(edges, [(0, 2), (1, 2), (2, 3)]);
-        // An extension of an extension; its memory is lent, and what it refuses leaves nothing there.
+        // Extends an extension. Its memory is lent, and a refused operation leaves nothing in it.
         graph.extend(|stream| {
             not_captured(stream.synchronize(), "cuStreamSynchronize");
             stream.download(&z, &mut host)
         })?;
         assert_eq!((graph.node_count()?, graph.edge_count()?), (5, 4));
         let mut exec = graph.instantiate()?;
-        // The graph keeps what both use.
+        // The graph keeps what both parts use.
         drop((x, y));
         assert!(refusal(exec.launch(&stream)).contains("`lend_mut`"));
         exec.lend_mut(&mut host).launch(&stream)?;
@@ -52,7 +52,7 @@ gpu_test! {
         });
         not_captured(failed, "cuStreamSynchronize");
         assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
-        // What is added later comes after that, too.
+        // Later additions come after that, too.
         graph.extend(|stream| stream.copy(&y, &mut x))?;
         assert!(y.close().is_err(), "the graph keeps it");
         let mut exec = graph.instantiate()?;

@@ -1,5 +1,5 @@
-//! Nodes whose kind their parameters say, added by raw calls, as a device and the simulated driver both
-//! treat them.
+//! Nodes whose parameters name their kind, added by raw calls, which a device and the simulated driver must
+//! treat alike.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -31,7 +31,7 @@ fn add(
     set(&mut params.__bindgen_anon_1);
     let (mut node, dependencies) = (ptr::null_mut(), after.as_slice());
     let (first, count) = (dependencies.as_ptr(), dependencies.len());
-    // SAFETY: the graph is live, and only this thread uses it; the dependencies and the parameters live
+    // SAFETY: the graph is live, and only this thread uses it. The dependencies and the parameters live
     // during the call, which copies them, and writes one handle to a local.
     match unsafe { cuGraphAddNode_v2(&mut node, graph, first, ptr::null(), count, &mut params) } {
         CUDA_SUCCESS => Ok(node),
@@ -106,7 +106,7 @@ gpu_test! {
             let host = add(graph, Some(copied), CU_GRAPH_NODE_TYPE_HOST, |it| it.host.fn_ = Some(called))?;
             let records = |it: &mut Members| it.eventRecord.event = event.as_raw();
             add(graph, Some(host), CU_GRAPH_NODE_TYPE_EVENT_RECORD, records)?;
-            // Words beyond those of the kind must be zero.
+            // The words beyond a kind's parameters must be zero.
             for (kind, word) in [
                 (CU_GRAPH_NODE_TYPE_EMPTY, 0),
                 (CU_GRAPH_NODE_TYPE_EMPTY, 28),
@@ -119,18 +119,19 @@ gpu_test! {
                         CU_GRAPH_NODE_TYPE_EVENT_RECORD => it.eventRecord.event = event.as_raw(),
                         _ => {}
                     }
-                    // SAFETY: the member that covers all others.
+                    // SAFETY: `reserved1` covers all other members.
                     unsafe { it.reserved1[word] = 1 };
                 };
                 let refused = add(graph, None, kind, dirty);
                 assert_eq!(refused.unwrap_err(), CUDA_ERROR_INVALID_VALUE, "{kind:?}, word {word}");
             }
-            // SAFETY: made above; the graph has a copy.
+            // SAFETY: the graph was made above, and the outer graph has a copy.
             support::check("cuGraphDestroy", unsafe { cuda_sys::cuGraphDestroy(inner) });
             Ok(graph)
         });
         let graph = graph.expect("all nodes were added");
-        // SAFETY: made above, and not used elsewhere; memory, function and event outlive its launch.
+        // SAFETY: the graph was made above, and is not used elsewhere; memory, function and event outlive its
+        // launch.
         let graph = unsafe { Graph::from_raw(graph, &context, ()) }?;
         assert_eq!(graph.node_count()?, 7);
         event.record(&stream)?;

@@ -1,4 +1,4 @@
-//! Nodes that launches leave out.
+//! Disabled nodes, which launches leave out.
 
 use cuda_core::{Graph, PinnedBuffer, Result};
 use support::{gpu_test, kernels, one_stream, refusal, stall, two_streams};
@@ -47,7 +47,7 @@ gpu_test! {
         exec.set_enabled(download, false)?;
         exec.launch(&stream)?;
         assert_eq!(host.as_slice()?, [7; 100]);
-        // It is behind another stream's work as long as some node uses the memory.
+        // The launch is ordered after another stream's work while some node uses the memory.
         exec.set_enabled(first, false)?;
         for left_out in [false, true] {
             exec.set_enabled(second, !left_out)?;
@@ -63,7 +63,7 @@ gpu_test! {
             let expected = if left_out { 3 } else { 2 };
             assert_eq!(stream.download_vec(&y)?, [expected; 100]);
         }
-        // Changed meanwhile, it goes on using none.
+        // Changed while disabled, it still uses no memory.
         exec.set_fill(second, &mut y, 4)?;
         let stalled = stall(other.as_raw());
         other.fill(&mut y, 3)?;
@@ -122,7 +122,7 @@ gpu_test! {
         let (first, second) = (first?, second?);
         let mut exec = graph.instantiate()?;
         exec.set_enabled(first, false)?;
-        // These elements are known for the second node alone, which then uses other memory.
+        // Only the second node is known to use these elements; it then uses other memory.
         exec.set_fill(second, x.slice_mut(50..60)?, 3)?;
         exec.set_fill(first, x.slice_mut(50..60)?, 4)?;
         exec.set_fill(second, &mut y, 5)?;
@@ -167,6 +167,26 @@ gpu_test! {
         for untouched in [b, c, d, e, f, &mut seventh] {
             assert_eq!(stream.download_vec(untouched)?, [0; 100]);
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn s07_an_update_replaces_the_memory_of_a_node_that_is_left_out() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let [mut x, mut y] = [stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
+        let first = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let second = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
+        let fill = first.nodes()?[0].id();
+        let mut exec = first.instantiate()?;
+        exec.set_enabled(fill, false)?;
+        exec.update(&second)?;
+        exec.set_enabled(fill, true)?;
+        exec.launch(&stream)?;
+        // The executable no longer keeps the memory of the first.
+        assert_eq!(stream.download_vec(&x)?, [0; 100]);
+        assert_eq!(stream.download_vec(&y)?, [2; 100]);
         Ok(())
     }
 }

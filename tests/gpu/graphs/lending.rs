@@ -1,4 +1,4 @@
-//! Memory that the host can see, in graphs.
+//! Host-visible memory in graphs, lent to launches.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -78,7 +78,7 @@ gpu_test! {
             not_captured(output.try_as_slice(), "try_as_slice");
             let Poll::Ready(ready) = Alarm::new().poll(&mut output.ready()) else { panic!("it waits") };
             not_captured(ready, "ready");
-            // What it only reads is read, and other bytes are changed.
+            // Memory that it only reads can be read, and other bytes can be changed.
             assert_eq!(input.as_slice()?, [1; 100]);
             output.slice_mut(50..)?.as_mut_slice()?.fill(7);
             stream.fill(x.slice_mut(..25)?, 2)?;
@@ -91,7 +91,7 @@ gpu_test! {
         exec.lend(&input).lend_mut(&mut output).launch(&stream)?;
         let expected = [vec![2; 25], vec![3; 25], vec![7; 50]].concat();
         assert_eq!(output.as_slice()?, expected);
-        // A later capture, of an executable's memory, that comes to nothing.
+        // A later capture, with an executable's memory, that fails.
         let failed = Graph::capture(&context, |stream| {
             stream.download(&x, &mut output)?;
             not_captured(output.as_slice(), "as_slice");
@@ -116,7 +116,7 @@ gpu_test! {
                     true => body.download(&x, &mut output)?,
                     false => body.fill(&mut y, 1)?,
                 }
-                // Also once that body is complete, since the capture is not.
+                // Refused even once that body is complete, since the capture is not.
                 not_captured(output.as_slice(), "as_slice");
                 Ok(())
             })?;

@@ -1,25 +1,29 @@
 //! Memory that graphs allocate and free while they run.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
 use cuda_core::{
     Access, Allocator, Condition, Context, Device, DeviceBuffer, Error, Graph, Result, Stream,
 };
-use support::{gpu_test, kernels, one_stream, refusal, two_devices};
+use support::{gpu_test, kernels, one_stream, refusal, stall, two_devices, two_streams};
 
 use super::{add_one, context, not_captured};
 
 const LEN: usize = 1000;
 
-/// What uses of the memory elsewhere are refused with.
+/// The text with which uses of the memory outside the graph are refused.
 const ELSEWHERE: &str = "exists only while its graph runs";
 
-/// The texts of a graph's nodes, sorted.
+/// Returns the texts of a graph's nodes, sorted.
 fn texts(graph: &Graph) -> Result<Vec<String>> {
     let mut texts: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
     texts.sort();
     Ok(texts)
 }
 
-/// A graph that copies `x` to `y` through memory of its own, to which it adds one.
+/// Captures a graph that copies `x` to `y` through memory of its own, to which it adds one.
 fn through_scratch(
     context: &Context,
     x: &DeviceBuffer<u32>,
@@ -49,7 +53,7 @@ gpu_test! {
             exec.launch(&stream)?;
             assert_eq!(stream.download_vec(&y)?, [step + 1; LEN]);
         }
-        // What is reserved for it can be given back, and is reserved again.
+        // Memory reserved for it can be released, and is reserved again.
         stream.synchronize()?;
         context.device().trim_graph_memory()?;
         exec.launch(&stream)?;
@@ -72,7 +76,7 @@ gpu_test! {
                 builder.add(|stream| stream.copy(&scratch, part))?;
                 builder.free(scratch)?;
             }
-            // Freed at the end, though nothing uses it, and though the buffer is dropped before.
+            // Freed at the end, though nothing uses it and the buffer is dropped before.
             drop(builder.alloc::<u32>(LEN)?);
             assert!(refusal(builder.free(stream.alloc::<u32>(LEN)?)).contains("not allocated by the graph"));
             assert_eq!(builder.alloc::<u32>(0)?.len(), 0);
@@ -81,7 +85,7 @@ gpu_test! {
         let texts = texts(&graph)?;
         let count = |text: &str| texts.iter().filter(|known| *known == text).count();
         assert_eq!((count("allocation"), count("free"), count("copy of 4000 bytes")), (3, 3, 4));
-        // Beside each other: each of the two copies through its own, and there is the third.
+        // In parallel: each of the two copies goes through its own memory, and there is the third.
         let empty = count("empty node");
         assert_eq!((graph.node_count()? - empty, graph.edge_count()?), (12, 15), "{texts:?}");
         let mut exec = graph.instantiate()?;
@@ -166,6 +170,32 @@ gpu_test! {
         stream.fill(&mut y, 0)?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [1; LEN]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s41_a_launch_does_not_wait_in_the_driver_for_that_of_an_executable_that_was_dropped() -> Result<()> {
+        let (context, one, two) = two_streams()?;
+        let (x, mut y) = (one.alloc_zeroed::<u32>(LEN)?, one.alloc::<u32>(LEN)?);
+        let graph = through_scratch(&context, &x, &mut y)?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(one.as_raw());
+        exec.launch(&one)?;
+        drop(exec);
+        let (launched, seen) = mpsc::channel::<()>();
+        // Ends the stall, so that a launch that waits returns.
+        let releases = thread::spawn(move || {
+            let waits = seen.recv_timeout(Duration::from_secs(10)) == Err(RecvTimeoutError::Timeout);
+            stalled.release();
+            waits
+        });
+        let mut exec = graph.instantiate()?;
+        exec.launch(&two)?;
+        drop(launched);
+        assert!(!releases.join().expect("it does not panic"), "the call waited for the first launch");
+        assert_eq!(two.download_vec(&y)?, [1; LEN]);
         Ok(())
     }
 }
@@ -270,7 +300,8 @@ gpu_test! {
             here.fill(&mut scratch, 1)?;
             let refused = add_one(there, &function, &mut scratch);
             assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
-            // CUDA opens the memory to devices that had access when the allocation was captured, and to no others.
+            // CUDA makes the memory accessible only to devices that had access when the allocation was
+            // captured.
             if has_peer {
                 contexts[1].enable_peer_access(&contexts[0])?;
                 let refused = add_one(there, &function, &mut scratch);

@@ -1,4 +1,4 @@
-//! Launches and other work on the same memory.
+//! The order of launches and other work on the same memory.
 
 use cuda_core::{Graph, Result};
 use support::{freed_behind_a_stall, gpu_test, stall, two_streams};
@@ -32,7 +32,7 @@ gpu_test! {
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
         let mut exec = graph.instantiate()?;
         for step in 1..4 {
-            // Both read, and neither waits.
+            // Both only read, so neither waits.
             assert_eq!(other.download_vec(&x)?, [step - 1; 1000]);
             exec.launch(&stream)?;
             let stalled = stall(other.as_raw());
@@ -78,7 +78,7 @@ gpu_test! {
         let mut exec = graph.instantiate()?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        // The block goes back while the launch is pending.
+        // The block is freed while the launch is pending.
         drop((exec, graph, x));
         let mut again = other.alloc::<u32>(1000)?;
         other.fill(&mut again, 1)?;
@@ -96,7 +96,7 @@ gpu_test! {
         let x = stream.alloc_zeroed::<u32>(1000)?;
         let mut y = stream.alloc::<u32>(1000)?;
         let mut z = other.alloc::<u32>(1000)?;
-        // A reader, before the memory is shared with a graph.
+        // Reads the memory before a graph uses it.
         other.copy(&x, &mut z)?;
         other.copy(&x, &mut z)?;
         let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;

@@ -1,4 +1,4 @@
-//! Functions of the host in graphs: how often they run, and when and where what they own is dropped.
+//! Host functions in graphs: how often they run, and when and on which thread what they own is dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,10 +35,10 @@ gpu_test! {
     }
 }
 
-/// Notes where it is dropped.
+/// Records the thread on which it is dropped.
 struct Probe {
     dropped: Arc<Mutex<Vec<ThreadId>>>,
-    // Freed after it, which the simulated driver objects to in a host function.
+    // Freed after the probe's drop; in a host function, the simulated driver would report that.
     memory: DeviceBuffer<u32>,
 }
 

@@ -13,14 +13,14 @@ use super::{add_one, context};
 
 const LEN: usize = 256;
 const BUFFERS: usize = 4;
-/// Elements of a part of the pinned memory, each with a number that host functions change.
+/// Number of elements of a part of the pinned memory. Each part has a number that host functions change.
 const PART: usize = 64;
 
-/// The rows of copies and of fills. No other operation has as many bytes.
+/// The shapes of copies and of fills of rows. No other operation has as many bytes.
 const ROWS: Shape = Shape::plane(37, 3).with_pitch(4 * 50);
 const FILLED: Shape = Shape::plane(29, 3).with_pitch(4 * 40);
 
-/// A small generator, so that a failure is repeated by its seed.
+/// A small random generator: a failure can be repeated by its seed.
 struct Random(u64);
 
 impl Random {
@@ -31,15 +31,15 @@ impl Random {
     }
 }
 
-/// The steps of a program, the same for the same seed.
+/// Number of steps of a program. A seed determines the steps.
 const STEPS: usize = 28;
 
-/// An operation, or a few, with all that chance decides about it.
+/// One or a few operations, with all their random choices.
 struct Step {
     kind: usize,
     /// The stream that it is enqueued on.
     which: usize,
-    /// Source and destination among the buffers.
+    /// The indices of source and destination among the buffers.
     from: usize,
     to: usize,
     start: usize,
@@ -51,11 +51,11 @@ struct Step {
 }
 
 impl Step {
-    /// If the streams are of two devices, that of a step is of its destination's.
+    /// Draws a step. If the streams are of two devices, the step's stream is of its destination's device.
     fn draw(random: &mut Random, devices: usize) -> Self {
         let (from, to) = (random.below(BUFFERS), random.below(BUFFERS));
         let (len, kind) = (1 + random.below(32), random.below(18));
-        // Rows, and memory of a graph, are not copied between devices.
+        // Rows and memory of a graph are not copied between devices.
         let is_near = matches!(kind, 11 | 13);
         let from = match from == to || is_near && from % devices != to % devices {
             true => (to + devices) % BUFFERS,
@@ -80,26 +80,26 @@ impl Step {
     }
 }
 
-/// What a program works on.
+/// The objects that a program uses.
 struct World {
-    /// One or two.
+    /// The number of devices, one or two.
     devices: usize,
-    /// Of the context of each stream.
+    /// One for the context of each stream.
     functions: [Function; 2],
-    /// In the contexts of the streams, in turn.
+    /// Buffers in the contexts of the streams, alternating.
     buffers: Vec<DeviceBuffer<u32>>,
     host: PinnedBuffer<u32>,
-    /// One for each part of `host`.
+    /// One number for each part of `host`.
     numbers: Arc<[AtomicU32; LEN / PART]>,
-    /// Adds one to a buffer.
+    /// Graphs that add one to a buffer.
     children: Vec<Graph>,
     /// The buffer of each fill of rows, in order.
     row_fills: Vec<usize>,
-    /// What fills of rows write.
+    /// The value that fills of rows write.
     filled: u32,
 }
 
-/// Two different elements of a slice.
+/// Returns two different elements of a slice.
 fn two<T>(all: &mut [T], first: usize, second: usize) -> (&mut T, &mut T) {
     let (low, high) = all.split_at_mut(first.max(second));
     match first < second {
@@ -114,7 +114,7 @@ impl World {
             [kernels::get(contexts[0], "add_one")?, kernels::get(contexts[1], "add_one")?];
         let (mut buffers, mut children) = (Vec::new(), Vec::new());
         for at in 0..BUFFERS {
-            // Copies between devices need no access to memory of the cache.
+            // Copies of cached memory between devices need no access.
             let mut buffer = streams[at % 2].alloc_with::<u32>(&Allocator::cache(), LEN)?;
             streams[at % 2].fill(&mut buffer, 0)?;
             let child = Graph::capture(contexts[at % 2], |stream| {
@@ -147,7 +147,7 @@ impl World {
         let range = part * PART..(part + 1) * PART;
         let Self { buffers, host, numbers, functions, .. } = self;
         let (function, (source, destination)) = (&functions[which], two(buffers, from, to));
-        // The other stream where it can do the same.
+        // `beside` is the other stream, if it can do the same work.
         let beside = if self.devices == 2 { stream } else { other };
         match kind {
             0 | 1 => stream.fill(destination.slice_mut(start..start + len)?, value),
@@ -168,7 +168,7 @@ impl World {
                     .write(to)
                     .launch_host_func_each(move || change(&numbers[part], value))
             }
-            // Behind all that is on the streams, and before what comes next.
+            // Behind all work on the streams, and before all later work.
             9 => {
                 stream.wait_stream(other)?;
                 let numbers = numbers.clone();
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// Changes the fills of rows in an executable of the program, which then write another value.
+    /// Changes the fills of rows in an executable of the program, so that they write another value.
     fn change_rows(&mut self, graph: &Graph, exec: &mut cuda_core::GraphExec) -> Result<()> {
         let nodes = graph.nodes()?;
         let fills = nodes.iter().filter(|node| node.to_string() == "fill of 348 bytes");
@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// All that the program has changed.
+    /// Returns all that the program has changed.
     fn contents(&self, streams: &[Stream; 2]) -> Result<Vec<Vec<u32>>> {
         let all = self.buffers.iter().zip(streams.iter().cycle());
         let all = all.map(|(buffer, stream)| stream.download_vec(buffer));
@@ -234,14 +234,14 @@ impl World {
     }
 }
 
-/// Changes a number in a way that shows in what order it was changed. Not one atomic operation: a function
-/// that runs beside another one loses its value.
+/// Changes a number so that the result shows the order of changes. This is not one atomic operation: a
+/// function that runs concurrently with another loses its value.
 fn change(number: &AtomicU32, by: u32) {
     let before = number.load(Ordering::SeqCst);
     number.store(before.wrapping_mul(31).wrapping_add(by + 1), Ordering::SeqCst);
 }
 
-/// Captures a program, launches it twice, and compares what it has done.
+/// Captures a program, launches it twice, and compares the results with a plain run.
 fn same_as_a_graph(
     contexts: [&Context; 2],
     seed: u64,
@@ -261,7 +261,7 @@ fn same_as_a_graph(
     }
     synchronize()?;
     assert_eq!(captured.contents(&streams)?, plain.contents(&streams)?, "{how}, seed {seed}");
-    // The order of a chain is right for whatever its operations use.
+    // The order of a chain is right whatever its operations use.
     if how == "as a chain" {
         captured.change_rows(&graph, &mut exec)?;
         plain.filled = captured.filled;

@@ -1,4 +1,4 @@
-//! Captures by raw calls, as a device and the simulated driver both treat them.
+//! Captures by raw calls, which a device and the simulated driver must treat alike.
 
 use std::ptr;
 use std::thread;
@@ -23,7 +23,7 @@ fn begin(stream: &Stream, mode: CUstreamCaptureMode) -> CUresult {
     unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) }
 }
 
-/// Makes `other` wait for what is on `stream` now: it joins a capture of `stream`.
+/// Makes `other` wait for the work now on `stream`: it joins a capture of `stream`.
 fn fork(stream: &Stream, other: &Stream) -> Result<()> {
     let event = cuda_core::Event::new(stream.context(), cuda_core::EventFlags::DISABLE_TIMING)?;
     // SAFETY: event and stream are live and of one context.
@@ -58,7 +58,7 @@ gpu_test! {
         let context = context()?;
         let blocking = context.stream_builder().blocking().build()?;
         assert_eq!(begin(&blocking, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-        // This library leaves the capture alone; the raw call ends it.
+        // This library does not touch the capture; the raw call ends it.
         match context.default_stream()?.query() {
             Err(Error::Capturing { .. }) => {}
             other => panic!("{other:?}"),

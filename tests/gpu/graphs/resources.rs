@@ -1,4 +1,4 @@
-//! What graphs cost and keep: priorities, memory of their own, nothing afterwards.
+//! What graphs cost and keep: priorities, memory of their own, and nothing after they are dropped.
 
 use std::ptr::null_mut;
 
@@ -41,13 +41,13 @@ gpu_test! {
             // SAFETY: a node of a live graph; the call writes one value, to a local that outlives it.
             let got = unsafe { cuGraphKernelNodeGetAttribute(raw, which, &mut found) };
             check("cuGraphKernelNodeGetAttribute", got);
-            // SAFETY: a priority, by the attribute asked for.
+            // SAFETY: the value is a priority, the attribute that was asked for.
             assert_eq!(unsafe { found.priority }, priority);
         }
         let nested = Graph::capture(&context, |stream| urgent.include(stream))?;
         let by_node = match Driver::selected() {
             Driver::Simulated { .. } => sys::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
-            // Driver 580 takes the flag, and does not report it.
+            // Driver 580 accepts the flag, and does not report it.
             Driver::Loaded => 0,
         };
         assert_eq!((flags(&plain)?, flags(&urgent)?, flags(&nested)?), (0, by_node, by_node));
@@ -65,7 +65,7 @@ gpu_test! {
         let captured = context.create_stream()?;
         let (raw, mut graph, mut address) = (captured.as_raw(), null_mut(), 0);
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: a stream of this test's.
+        // SAFETY: the stream belongs to this test.
         check("cuStreamBeginCapture", unsafe { cuStreamBeginCapture_v2(raw, mode) });
         // SAFETY: as above; the call writes one address, to a local that outlives it.
         check("cuMemAllocAsync", unsafe { cuMemAllocAsync(&mut address, 1 << 20, raw) });
@@ -73,13 +73,13 @@ gpu_test! {
         check("cuMemFreeAsync", unsafe { cuMemFreeAsync(address, raw) });
         // SAFETY: the capture began on it; the call writes one handle, to a local that outlives it.
         check("cuStreamEndCapture", unsafe { cuStreamEndCapture(raw, &mut graph) });
-        // SAFETY: ended above, not used elsewhere, and of this context; it uses memory of its own.
+        // SAFETY: ended above, not used elsewhere, and of this context; it uses only memory of its own.
         let graph = unsafe { Graph::from_raw(graph, &context, ()) }?;
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
         stream.synchronize()?;
         let usage = device.graph_memory()?;
-        // Driver 580 counts all that is reserved as used, as long as there is an executable.
+        // While an executable exists, driver 580 counts all that is reserved as used.
         assert!(usage.used <= usage.reserved && usage.used_peak >= 1 << 20, "{usage:?}");
         assert!(usage.reserved >= 1 << 20, "{usage:?}");
         assert_eq!(usage.free, usage.reserved - usage.used);
@@ -87,7 +87,7 @@ gpu_test! {
         drops::flush();
         device.trim_graph_memory()?;
         device.reset_graph_memory_peaks()?;
-        // No other test runs meanwhile.
+        // No other test runs at the same time.
         let trimmed = device.graph_memory()?;
         assert!(trimmed.reserved < usage.reserved, "{trimmed:?}, before: {usage:?}");
         assert_eq!((trimmed.used_peak, trimmed.reserved_peak), (trimmed.used, trimmed.reserved));
@@ -95,8 +95,8 @@ gpu_test! {
     }
 }
 
-/// Elements of the memory of its own that each graph has. What one graph in ten leaked would exceed what the driver
-/// of a device may keep.
+/// Elements of the memory that each graph allocates for itself. A leak in one graph of ten would exceed what
+/// the driver of a device may keep.
 const SCRATCH: usize = 32 << 10;
 
 gpu_test! {
@@ -132,7 +132,7 @@ gpu_test! {
             (0..hundreds).try_for_each(|_| {
                 (0..100).try_for_each(|_| executable()?.launch(&stream))?;
                 context.synchronize()?;
-                // Deferred drops run behind this thread: on a busy host they would hold many graphs' memory.
+                // Deferred drops run on another thread: on a busy host they would hold many graphs' memory.
                 drops::flush();
                 Ok(())
             })

@@ -8,17 +8,18 @@ const LEN: usize = 240;
 /// The value of bytes that no copy writes.
 const UNTOUCHED: u32 = 99;
 
-/// Rows of 7 elements, 5 of them, which begin 7 and 10 elements apart.
+/// Five rows of 7 elements, which begin 7 elements apart at one end and 10 at the other.
 const ROWS: ([usize; 3], [usize; 2], [usize; 2]) = ([7, 5, 1], [7, 5], [10, 5]);
 
-/// Two slices of 4 rows of 3 elements: at one end rows 5 elements and slices 6 rows apart.
+/// Two slices of 4 rows of 3 elements. At one end rows are 5 elements and slices 6 rows apart; at the other
+/// they are packed.
 const SLICES: ([usize; 3], [usize; 2], [usize; 2]) = ([3, 4, 2], [5, 6], [3, 4]);
 
 fn shape([width, height, depth]: [usize; 3], [pitch, rows]: [usize; 2]) -> Shape {
     Shape::volume(width, height, depth).with_pitch(4 * pitch).with_slice_height(rows)
 }
 
-/// What the destination of such a copy holds afterwards.
+/// Returns the content of the destination after such a copy.
 fn copied(from: &[u32], (size, near, far): ([usize; 3], [usize; 2], [usize; 2])) -> Vec<u32> {
     let mut to = vec![UNTOUCHED; LEN];
     let at = |[pitch, rows]: [usize; 2], x, y, z| (z * rows + y) * pitch + x;

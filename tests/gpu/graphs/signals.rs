@@ -1,4 +1,4 @@
-//! Signals and values that graphs set, and wait for.
+//! Signals and values that graphs set and wait for.
 
 use cuda_core::{Condition, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sys::{CUDA_SUCCESS, CUdeviceptr, symbol as cu};
@@ -30,7 +30,7 @@ gpu_test! {
             go.set(0);
             done.set(0);
         }
-        // They go on outside of the graph.
+        // The signals can still be used outside the graph.
         stream.write_signal(&go, 6)?;
         stream.wait_signal(&go, WaitValue::Eq(6))?;
         stream.synchronize()
@@ -49,7 +49,7 @@ gpu_test! {
         })?;
         let mut exec = graph.instantiate()?;
         drop((signal, graph));
-        // No other signal gets the place, which the launch writes.
+        // No other signal gets the slot that the launch writes.
         let others: Vec<_> = (0..64).map(|_| Signal::new(&context, 3u64)).collect::<Result<_>>()?;
         assert!(others.iter().all(|other| other.as_raw() != place));
         exec.launch(&stream)?;
@@ -126,7 +126,7 @@ gpu_test! {
     }
 }
 
-/// Writes a value without the crate, as a network card does.
+/// Writes a value without this crate, like a network card.
 fn write_from_outside(stream: &Stream, address: CUdeviceptr, value: u32) {
     // SAFETY: the stream is live, and the caller's element outlives the call that waits for it.
     let code = unsafe { cu::cuStreamWriteValue32_v2(stream.as_raw(), address, value, 0) };

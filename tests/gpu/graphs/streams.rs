@@ -1,4 +1,4 @@
-//! Streams of one capture, ordered by what the program says, and memory that goes in and out of it.
+//! Streams of one capture, ordered by the program, and memory that enters and leaves the capture.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ gpu_test! {
     needs 1;
     fn l05_events_order_the_streams_of_a_capture() -> Result<()> {
         let (context, stream) = one_stream()?;
-        // Nothing but events orders the fills. Each has its own size, by which its node is found.
+        // Only events order the fills. Each has its own size, by which its node is found.
         let alloc = |len| stream.alloc_zeroed::<u32>(len);
         let mut parts = [alloc(1)?, alloc(2)?, alloc(3)?, alloc(4)?];
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
@@ -135,7 +135,7 @@ gpu_test! {
             Ok(())
         })?;
         let mut inside = inside.expect("it was captured");
-        // Before a launch, the memory that was allocated in the capture is of use as any other.
+        // Before a launch, memory that was allocated in the capture can be used like any other.
         stream.fill(&mut inside, 1)?;
         assert_eq!(stream.download_vec(&inside)?, [1; 1000]);
         let mut exec = graph.instantiate()?;
@@ -145,7 +145,7 @@ gpu_test! {
         stream.fill(&mut outside, 8)?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&inside)?, [9; 1000]);
-        // It outlives the graph, and is then closed as any other.
+        // The memory outlives the graph, and is then used and closed like any other.
         drop(exec);
         add_one(&stream, &function, &mut inside)?;
         assert_eq!(stream.download_vec(&inside)?, [10; 1000]);
@@ -163,14 +163,14 @@ gpu_test! {
         let graph = Graph::capture(&context, |captured| {
             let side = captured.context().create_stream()?;
             captured.fill(&mut x, 1)?;
-            // Neither joins the other, by what the program says.
+            // The program does not join either stream to the other.
             not_captured(side.wait_stream(captured), "cuStreamWaitEvent");
             not_captured(captured.wait_stream(&side), "cuStreamWaitEvent");
             let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
             event.record(captured)?;
             not_captured(side.wait_event(&event), "Stream::wait_event");
             assert!(!side.is_capturing()?);
-            // What is enqueued on it happens now.
+            // Work on it runs now, and is not captured.
             side.fill(&mut y, 2)?;
             assert_eq!(side.download_vec(&y)?, [2; 10]);
             assert_eq!(side.download_vec(&x)?, [0; 10], "captured, and not done");

@@ -11,7 +11,7 @@ const SHAPE: ArrayShape = ArrayShape::D2 { width: 16, height: 8 };
 const WIDTH: u32 = 16;
 const TEXELS: usize = 16 * 8;
 
-/// The kernels `sample`, without scales here, `fetch` and `redraw`.
+/// Loads the kernels `sample`, without scales here, `fetch` and `redraw`.
 fn kernels(context: &Context) -> Result<Module> {
     for name in ["sample", "fetch"] {
         register_kernel(
@@ -35,7 +35,7 @@ fn kernels(context: &Context) -> Result<Module> {
     Module::from_ptx(context, include_str!("../sampling.ptx"))
 }
 
-/// `sample(texture, f32 *to, u32 width, f32 sx, f32 sy, u32 n)` as a launch that the caller makes.
+/// Prepares a launch of `sample(texture, f32 *to, u32 width, f32 sx, f32 sy, u32 n)`.
 macro_rules! sample {
     ($stream:expr, $function:expr, $texture:expr, $array:expr, $to:expr) => {
         $stream
@@ -52,7 +52,7 @@ macro_rules! sample {
 
 type Image = (CudaArray<f32>, Texture<f32>);
 
-/// An array of texels of that value, and a texture of it.
+/// Creates an array of texels of that value, and a texture of it.
 fn texture(stream: &Stream, value: f32) -> Result<Image> {
     let mut array = CudaArray::new(stream.context(), SHAPE, ArrayFlags::SURFACE_LOAD_STORE)?;
     stream.upload_to_array(&[value; TEXELS], &mut array)?;
@@ -60,7 +60,7 @@ fn texture(stream: &Stream, value: f32) -> Result<Image> {
     Ok((array, texture))
 }
 
-/// What is made at once where something was freed.
+/// Creates images at once, which may take the place of what was freed.
 fn poison(stream: &Stream) -> Result<Vec<(Image, DeviceBuffer<f32>)>> {
     let one = || {
         let mut buffer = stream.alloc(TEXELS)?;
@@ -85,8 +85,7 @@ gpu_test! {
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&to)?, [1.0; TEXELS]);
-        // The launch comes after what another stream does with the array, and before what it does
-        // next.
+        // The launch is ordered after another stream's earlier work on the array, and before its later work.
         stream.fill(&mut next, 2.0)?;
         let stalled = stall(other.as_raw());
         other.copy_to_array(&next, &mut array)?;
@@ -99,7 +98,7 @@ gpu_test! {
         other.copy_to_array(&next, &mut array)?;
         stalled.release();
         assert_eq!(stream.download_vec(&to)?, [2.0; TEXELS]);
-        // The graph keeps the texture, and the array.
+        // The graph keeps the texture and the array alive.
         let rejected = texture.close().expect_err("the graph uses it");
         assert!(rejected.error.to_string().contains("a graph uses the object"));
         drop((rejected, array, graph));
@@ -169,12 +168,12 @@ gpu_test! {
         let taken = poison(&stream)?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&to)?, [2.0; TEXELS]);
-        // And let go again. The graph still has the first.
+        // The executable also lets go of the second texture. The graph still keeps the first.
         // SAFETY: as above.
         unsafe { exec.set_kernel(node, &mut sample!(stream, &sample, of_one, &one, &mut to)) }?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&to)?, [1.0; TEXELS]);
-        // Of linear memory.
+        // The same with a texture of linear memory.
         let mut row = stream.alloc::<f32>(TEXELS)?;
         stream.fill(&mut row, 4.0)?;
         let of_row = Texture::new(&row, &TextureDescriptor::default())?;

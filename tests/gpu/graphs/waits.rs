@@ -60,7 +60,7 @@ gpu_test! {
         event.record(&stream)?;
         assert!(!event.query()?, "the launch is pending");
         other.wait_event(&event)?;
-        // It uses other memory, so only the event orders it.
+        // It uses other memory, so only the event orders it after the launch.
         other.fill(&mut y, 4)?;
         assert!(!other.query()?, "it waits for the event");
         assert!(Alarm::new().poll(&mut y.ready()).is_pending(), "it waits for the event");

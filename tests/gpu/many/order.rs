@@ -1,4 +1,4 @@
-//! Which streams wait for which when groups copy.
+//! Which streams wait for which others when groups copy.
 
 use std::thread;
 
@@ -19,14 +19,14 @@ gpu_test! {
         let mut there = group.alloc::<u8>(len)?;
         let mut parts = group.alloc::<u8>(len)?;
         for round in 0..4_u8 {
-            // Streams of the caller, unknown to the group.
+            // The streams belong to the caller; the group does not know them.
             for (rank, buffer) in here.iter_mut().enumerate() {
                 let stream = group.streams()[rank].device().create_stream()?;
                 stream.fill(buffer, round * 50 + rank as u8)?;
             }
             group.rotate(&here, &mut there, 1)?;
             group.all_to_all(&there, &mut parts)?;
-            // Overwrites at once what the copies above read.
+            // Overwrites at once the sources of the copies above.
             group.broadcast(&mut here, count - 1)?;
             for (buffer, stream) in there.iter_mut().zip(group.streams()) {
                 stream.fill(buffer, 0xFF)?;
@@ -75,8 +75,7 @@ gpu_test! {
         let first = &group.streams()[0];
         let mut here = filled(&group, 1000)?;
         let mut there = group.alloc_zeroed::<u8>(1000)?;
-        // A first round, so that nothing is loaded after the stall, where other streams would wait
-        // for it.
+        // A first round, so that nothing is loaded after the stall: loading would wait for it.
         group.rotate(&here, &mut there, 1)?;
         group.rotate(&there, &mut here, count - 1)?;
         group.synchronize()?;
@@ -84,8 +83,8 @@ gpu_test! {
 
         group.rotate(&here, &mut there, 1)?;
         let stalled = stall(first.as_raw());
-        // The first member's elements are replaced after the stall, and so its copy waits. Its
-        // neighbour's copy reads what the first one's earlier copy wrote, before the stall.
+        // The first member's elements are replaced after the stall, so its copy waits. Its neighbour's copy
+        // reads what the first member's earlier copy wrote, before the stall.
         first.fill(&mut there[0], 9)?;
         group.rotate(&there, &mut here, 1)?;
         for (rank, buffer) in here.iter().enumerate().filter(|(rank, _)| *rank != 1) {
@@ -106,14 +105,14 @@ gpu_test! {
         let group = all()?;
         let last = group.len() - 1;
         let mut copies: Vec<_> = (0..4).map(|_| group.alloc::<u8>(LEN)).collect::<Result<_>>()?;
-        // A first round, so that what exists once per process is not created after the stall.
+        // A first round, so that nothing that exists once per process is created after the stall.
         for copies in &mut copies {
             group.upload_all(&[0; LEN], copies)?;
         }
         group.synchronize()?;
         let stalled = stall(group.streams()[last].as_raw());
         for (seed, copies) in copies.iter_mut().enumerate() {
-            // Chunks that the busy device has yet to read stay unused, and others serve.
+            // Chunks that the busy device has yet to read stay untouched, and others are used.
             group.upload_all(&bytes_of(seed, LEN), copies)?;
         }
         stalled.release();

@@ -1,4 +1,4 @@
-//! Sixteen threads on all devices for `CUDA_TESTS_STRESS` seconds, 1 by default. For a minute:
+//! Sixteen threads on all devices for `CUDA_TESTS_STRESS` seconds (default 1). For a minute:
 //! `CUDA_TESTS_STRESS=60 CUDA_TESTS_WATCHDOG=120`.
 
 use std::env;
@@ -14,12 +14,11 @@ use crate::forms::{same, varied};
 
 const THREADS: u64 = 16;
 
-/// Largest buffer, in bytes.
+/// The size of the largest buffer, in bytes.
 const MOST: usize = 300_000;
 
-/// Memory that a device, or the host, may have lost at the end. The driver keeps some for streams
-/// and events, and the host's allocator keeps pages; a leak of one buffer in a hundred rounds is
-/// far beyond it.
+/// Memory that a device or the host may have lost at the end. The driver keeps some for streams and events,
+/// and the host's allocator keeps pages; a leak of one buffer in a hundred rounds is far larger.
 const SLACK: usize = 64 << 20;
 
 gpu_test! {
@@ -71,19 +70,19 @@ gpu_test! {
     }
 }
 
-/// Bytes in use on the host and on each device, after all caches were trimmed.
+/// Returns the bytes in use on the host and on each device, after all caches were trimmed.
 fn in_use() -> Result<Vec<usize>> {
     for device in Device::all()? {
         device.synchronize()?;
     }
     cuda_core::drops::flush();
-    // A pool's query may not report completed work at first.
+    // At first, a pool's query may not report completed work.
     for _ in 0..4 {
         cuda_core::staging::trim()?;
         CachingPool::shared()?.trim(0)?;
         cuda_core::PinnedPool::shared().trim(0)?;
     }
-    // Memory of simulated devices is that of the process.
+    // Memory of simulated devices belongs to the process.
     let resident = if Driver::selected() == Driver::Loaded { flat::of_process().0 } else { 0 };
     let mut all = vec![resident];
     for device in Device::all()? {
@@ -204,7 +203,7 @@ impl<'g> Rounds<'g> {
                 same(&back, &bytes, &what);
             }
             _ => {
-                // Dropped with work under way.
+                // The buffers are dropped while their work is in progress.
                 let (here, there) = (self.stream()?, self.stream()?);
                 let mut source = here.alloc_zeroed::<u8>(len)?;
                 let mut target = there.alloc_zeroed::<u8>(len)?;

@@ -1,4 +1,4 @@
-//! What is refused before NCCL is called.
+//! Input that is refused before NCCL is called.
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId, group};
 use cuda_core::virtual_memory::VirtualBuffer;
@@ -48,7 +48,7 @@ gpu_test! {
         assert!(refused(options).contains("at least 3 thread blocks (CTAs) and at most 2"));
         let options = CommunicatorOptions::new().cga_cluster_size(9);
         assert!(refused(options).contains("clusters of 9 thread blocks"));
-        // None of it was enqueued, nor was the other rank waited for.
+        // No operation was enqueued, and the other rank was not waited for.
         stream.synchronize()
     }
 }
@@ -88,7 +88,7 @@ gpu_test! {
         assert!(matches!(&refused, Err(Error::WrongDevice(it)) if it.what == first), "{refused:?}");
         let text = refused.map_or_else(|error| error.to_string(), |()| String::new());
         assert!(text.ends_with("each rank, the root too, takes memory of its own device"), "{text}");
-        // It can still be used.
+        // The communicator can still be used.
         let mut alike = buffers(&streams, |_| vec![1u32; 4])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut alike, Reduction::Sum)?;
         assert_eq!(values(&streams, &alike)?, [[2; 4]; 2]);

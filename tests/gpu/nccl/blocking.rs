@@ -15,7 +15,7 @@ gpu_test! {
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         ranks.wait(&streams)?;
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
-        // Beside ranks that do not.
+        // Used beside ranks that do not block.
         let others = unblocked(&contexts)?;
         let mut own = buffers(&streams, |_| vec![1u32; 10])?;
         let mixed = group(|group| {
@@ -23,15 +23,15 @@ gpu_test! {
             group.on_ranks(&others, &streams)?.all_reduce_in_place(&mut own, Reduction::Sum)
         });
         assert!(refusal(mixed).contains("block"));
-        // NCCL lets each wait for the other.
+        // NCCL lets each rank wait for the others.
         Ranks::init_all(&contexts)?.finalize()?;
-        // SAFETY: there is no other rank.
+        // SAFETY: the communicator has no other rank.
         let alone = unsafe { Ranks::init_all(&contexts[..1])?.into_communicators() };
         alone[0].finalize()?;
         let again = alone[0].finalize();
         assert!(matches!(again, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Finalized { .. })), "{again:?}");
         assert!(!alone[0].as_raw().is_null(), "it is not aborted for that");
-        // Dropped without that, none waits for the other.
+        // Dropped without finalising, no rank waits for another.
         let dropped = Ranks::init_all(&contexts)?;
         dropped.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         drop(dropped);
@@ -44,7 +44,7 @@ gpu_test! {
     }
 }
 
-/// NCCL would wait for the graph, and for the work, without a limit.
+/// Asserts that finalising is refused: NCCL would wait for the graph, and for the work, without a limit.
 #[track_caller]
 fn cannot_be_finalized(ranks: &Ranks) {
     let finalized = ranks.finalize();
@@ -99,7 +99,7 @@ gpu_test! {
         let pair = unsafe { Ranks::init_all(&contexts)?.into_communicators() };
         let sources = buffers(&streams, |rank| vec![rank as u32; 1000])?;
         let mut received = buffers(&streams, |_| vec![7u32; 1000])?;
-        // At the first operation, each waits for the other in the end of its group.
+        // At the first operation, each rank waits for the other at the end of its group.
         std::thread::scope(|scope| {
             let memory = sources.iter().zip(&mut received);
             let threads: Vec<_> = pair.iter().zip(&streams).zip(memory).map(|((rank, stream), (from, to))| {
@@ -114,7 +114,7 @@ gpu_test! {
             threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })?;
         assert_eq!(values(&streams, &received)?, [[1; 1000], [0; 1000]]);
-        // Communicators made from them may have ranks of other processes: their calls do not block.
+        // Communicators made from them may have ranks in other processes, so their calls do not block.
         let mut halves = std::thread::scope(|scope| {
             let split = |rank: usize| pair[rank].split(Some(0), 0);
             let other = scope.spawn(move || split(1));

@@ -1,4 +1,4 @@
-//! Communicators that grow, from NCCL 2.29 on; an older one is refused by name.
+//! Communicators that grow, from NCCL 2.29 on; an older NCCL is refused, naming the function.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use support::{gpu_test, refusal};
 
 use super::{apart, buffers, devices, impatience, values};
 
-/// The id by which a rank joins those of this communicator; [`None`] from an NCCL that is too old, which says so.
+/// Returns the id by which a rank joins this communicator; [`None`] if NCCL is too old, as its error says.
 fn id(communicator: &Communicator) -> Result<Option<UniqueId>> {
     let id = communicator.growth_id();
     if nccl::version()? >= Version::new(2, 29) {
@@ -44,7 +44,7 @@ gpu_test! {
             Ok::<_, Error>([a?, b?, c])
         })?;
         drop(pair);
-        // Again, by an id of the rank that has joined.
+        // Grows again, by an id from the rank that has joined.
         let Some(second) = id(&three[2])? else { panic!("it had one before") };
         let four = std::thread::scope(|scope| {
             let calls = [0, 1, 2].map(|rank| scope.spawn({ let own = &three[rank]; move || own.grow(4) }));
@@ -81,7 +81,7 @@ gpu_test! {
             error, Error::Nccl(it) if matches!(**it, NcclError::TimedOut { op: "ncclCommGrow", .. })
         );
         assert!(grown.as_ref().is_err_and(late), "{grown:?}");
-        // It can still be used.
+        // The communicator can still be used.
         let mut sum = streams[0].upload_new(&[5u32; 10])?;
         alone.on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum)?;
         alone.wait(&streams[0])?;
@@ -99,10 +99,10 @@ gpu_test! {
             return Ok(());
         }
         std::thread::scope(|scope| {
-            // Waits for the other rank, which does not join.
+            // The call waits for the other rank, which does not join.
             let grown = scope.spawn(|| alone[0].grow(2).map(drop));
             while !grown.is_finished() {
-                // Nothing to end at first, perhaps: then the call is refused.
+                // At first there may be nothing to abort; then the call is refused.
                 alone[0].abort()?;
             }
             let grown = grown.join().expect("no panic");

@@ -1,21 +1,20 @@
-//! What ends: ranks that are lost, communicators that are dropped or aborted.
+//! Ends: ranks that are lost, communicators that are dropped or aborted.
 
 use std::time::Instant;
 
 use cuda_core::drops::DropFailure;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
-use support::judge::DropFailures;
-use support::{expect_drop_failures, gpu_test, refusal, stall};
+use support::{DropReports, expect_drop_failures, gpu_test, refusal, stall};
 
 use super::{Apart, SHORT, apart, buffers, connected, devices, impatience, values};
 
-/// Ranks whose calls may take only a moment, or as long as real ones take to join.
+/// Joins ranks whose calls may take only a moment, or as long as real ranks take to join.
 fn impatient(contexts: &[Context]) -> Result<Ranks> {
     Ranks::init_all_with(contexts, &impatience())
 }
 
-/// Lets two ranks connect, which NCCL does at their first operation.
+/// Connects two ranks, which NCCL does at their first operation.
 fn together(
     pair: &[Communicator],
     streams: &[Stream],
@@ -55,7 +54,7 @@ gpu_test! {
         let pair = apart(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
         together(&pair, &streams, &mut sums)?;
-        // The other does not come.
+        // The other rank does not come.
         pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
         let waited = pair[0].wait_for(&streams[0], SHORT);
         let expected = matches!(
@@ -63,7 +62,7 @@ gpu_test! {
         );
         assert!(expected, "{waited:?}");
         pair[0].abort()?;
-        // The stream goes on.
+        // The stream continues.
         streams[0].fill(&mut sums[0], 7)?;
         assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
         // So do the devices, in a new communicator.
@@ -82,13 +81,13 @@ gpu_test! {
         let pair = apart(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
         together(&pair, &streams, &mut sums)?;
-        // The other does not come.
+        // The other rank does not come.
         pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
         let waited = pair[1].wait_for(&streams[1], SHORT);
         assert!(matches!(waited, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { .. })), "{waited:?}");
         let left = pair[1].shrink_after_loss(&[0])?;
         assert_eq!((left.rank(), left.size()), (0, 1));
-        // The stream goes on.
+        // The stream continues.
         streams[1].fill(&mut sums[1], 7)?;
         left.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
         assert_eq!(streams[1].download_vec(&sums[1])?, [7; 100]);
@@ -117,7 +116,7 @@ gpu_test! {
         let (contexts, streams) = devices(4)?;
         let ranks = apart(&contexts)?;
         let mut sums = buffers(&streams, |rank| vec![1u32 << rank; 100])?;
-        // Twice, and the second time with what the first has made.
+        // Shrinks twice, the second time a communicator that the first has made.
         let shrunk = alongside([0, 2, 3], |rank| ranks[rank].shrink(&[1, 1]))?;
         assert_eq!(shrunk.iter().map(|it| (it.rank(), it.size())).collect::<Vec<_>>(), [
             (0, 3), (1, 3), (2, 3),
@@ -141,7 +140,7 @@ gpu_test! {
     }
 }
 
-/// What each of these ranks returns, called on a thread of its own.
+/// Calls the function for each of these ranks on a thread of its own, and returns the results.
 fn alongside<R: Send, const N: usize>(
     ranks: [usize; N],
     call: impl Fn(usize) -> Result<R> + Sync,
@@ -163,10 +162,10 @@ gpu_test! {
         let (contexts, _) = devices(2)?;
         let pair = apart(&contexts)?;
         std::thread::scope(|scope| {
-            // Waits for the other rank, which does not split.
+            // The call waits for the other rank, which does not split.
             let split = scope.spawn(|| pair[0].split(Some(0), 0).map(drop));
             while !split.is_finished() {
-                // Nothing to end at first, perhaps: then the call is refused.
+                // At first there may be nothing to abort; then the call is refused.
                 pair[0].abort()?;
             }
             let split = split.join().expect("no panic");
@@ -211,7 +210,7 @@ gpu_test! {
     }
 }
 
-/// Two ranks that are connected, and whose first has enqueued an operation that the other has not.
+/// Returns two connected ranks, the first of which has enqueued an operation that the other has not.
 fn left_alone(
     ranks: Ranks,
     streams: &[Stream],
@@ -232,7 +231,7 @@ gpu_test! {
         let mut pair = left_alone(Ranks::init_all(&contexts)?, &streams, &mut sums)?;
         drop(pair.remove(0));
         assert!(!streams[0].query()?);
-        // Its work goes on when the other comes.
+        // Its work continues when the other rank comes.
         pair[0].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
         assert_eq!(values(&streams, &sums)?, vec![vec![4; 100]; 2]);
         drop(pair);
@@ -246,10 +245,10 @@ gpu_test! {
     fn k_nccl_a_drop_ends_work_that_waits_beyond_its_limit() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
-        let failures = DropFailures::begin();
+        let failures = DropReports::listen();
         let mut pair = left_alone(impatient(&contexts)?, &streams, &mut sums)?;
         drop(pair.remove(0));
-        // The other does not come. The stream goes on, and so does its memory.
+        // The other rank does not come. The stream continues, and its memory is usable.
         streams[0].synchronize()?;
         streams[0].fill(&mut sums[0], 7)?;
         assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
@@ -262,11 +261,11 @@ gpu_test! {
             failure.error, Some(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { op: "drop", rank: 0, .. })
         );
         assert!(reported.len() == 1 && late(&reported[0]), "{reported:?}");
-        // So does the device, in a new communicator.
+        // So is the device, in a new communicator.
         let ranks = Ranks::init_all(&contexts)?;
         ranks.on(&streams)?.broadcast_in_place(&mut sums, 0)?;
         assert_eq!(values(&streams, &sums)?, vec![vec![7; 100]; 2]);
-        // All ranks of a process alike.
+        // The same holds for all ranks of a process.
         let ranks = impatient(&contexts)?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;
@@ -332,7 +331,7 @@ gpu_test! {
             );
             assert!(expected, "{refused:?}");
         }
-        // The stream and the memory go on.
+        // The stream and the memory stay usable.
         streams[0].fill(&mut sums[0], 7)?;
         assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
         Ok(())
@@ -352,12 +351,12 @@ gpu_test! {
         let exec = graph.instantiate()?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;
         ranks.abort()?;
-        // As a launch that asked whether the ranks are there just before that.
+        // Acts like a launch that checked just before the abort that the ranks exist.
         // SAFETY: the executable and the stream are live; nothing else uses the memory before the wait.
         let code = unsafe { cuda_core::sys::cuGraphLaunch(exec.as_raw(), streams[0].as_raw()) };
         assert_eq!(code, cuda_core::sys::CUDA_SUCCESS);
         streams[0].synchronize()?;
-        // The sums mean nothing, but are there.
+        // The sums are meaningless, but the memory exists.
         streams[1].fill(&mut sums[1], 7)?;
         assert_eq!(streams[1].download_vec(&sums[1])?, [7; 100]);
         Ok(())
@@ -379,7 +378,7 @@ gpu_test! {
         for node in reduce.nodes()? {
             assert!(refusal(exec.set_enabled(node.id(), false)).contains("NCCL"));
         }
-        // Nor by what was left out before.
+        // Nor by an update of an executable with a disabled node.
         let fill = Graph::capture(ends, |captured| {
             captured.iter().zip(&mut sums).try_for_each(|(stream, sums)| stream.fill(sums, 5))
         })?;

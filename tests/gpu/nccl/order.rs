@@ -1,4 +1,4 @@
-//! Collectives among the other work of streams.
+//! The order of collectives and other work of streams.
 
 use std::thread;
 
@@ -35,7 +35,7 @@ gpu_test! {
     fn k_nccl_returns_at_once_and_keeps_its_memory() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let (ranks, mut sums) = connected(&contexts, &streams)?;
-        // Freed on streams that have nothing to do.
+        // Frees the memory on idle streams.
         let (_, others) = devices(2)?;
         let sources =
             freed_behind_a_stall(|| buffers(&others, |rank| vec![1 + rank as u32; 1000]))?;
@@ -43,7 +43,7 @@ gpu_test! {
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
         drop(sources);
-        // These may get the memory.
+        // These allocations may get the memory.
         drop(freed_behind_a_stall(|| buffers(&others, |_| vec![100u32; 1000]))?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
@@ -80,11 +80,11 @@ gpu_test! {
         for count in [1, 4, 5, 12] {
             let pairs = (0..count).map(|_| buffers(&streams, |rank| vec![1 + rank as u32; 10]));
             let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
-            // On other streams than those of the memory, which they wait for.
+            // The streams are not the home streams of the memory, which they wait for.
             group(|group| {
                 for (at, buffers) in pairs.iter_mut().enumerate() {
                     let mut parts: Vec<_> = buffers.iter_mut().enumerate().collect();
-                    // The order of the ranks changes, that of the operations of each does not.
+                    // The order of the ranks changes, but not that of each rank's operations.
                     if at % 2 == 0 {
                         parts.reverse();
                     }
@@ -107,7 +107,7 @@ gpu_test! {
     needs 2, nccl, asynchronous;
     fn l_nccl_in_graphs() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        // SAFETY: both enqueue the same.
+        // SAFETY: both ranks enqueue the same operations.
         let pair = unsafe { unblocked(&contexts)?.into_communicators() };
         let mut buffers = buffers(&streams, |_| vec![1u32; 100])?;
         // NCCL connects the ranks at the first operation.
@@ -124,7 +124,7 @@ gpu_test! {
             let graphs = threads.into_iter().map(|thread| thread.join().expect("no panic"));
             graphs.collect::<Result<Vec<_>>>()
         })?;
-        // The graphs keep the communicator.
+        // The graphs keep the communicator alive.
         drop(pair);
         let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
         for _ in 0..2 {
@@ -194,7 +194,7 @@ gpu_test! {
             for ((stream, sum), copy) in on.iter().zip(&sums).zip(&mut copies) {
                 stream.copy(sum, copy)?;
             }
-            // Two operations of each rank.
+            // Each rank has two operations.
             let (lows, highs): (Vec<_>, Vec<_>) =
                 copies.iter_mut().map(|copy| copy.split_at_mut(50)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
             group(|group| {
@@ -206,7 +206,7 @@ gpu_test! {
             [Graph::capture(&contexts, &mut work)?, Graph::capture_by_access(&contexts, &mut work)?];
         assert!(graphs.iter().all(|graph| graph.node_count().is_ok_and(|count| count >= 8)));
         let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
-        // The graphs keep the communicators.
+        // The graphs keep the communicators alive.
         drop(ranks);
         for round in 0..4 {
             for buffer in parts.iter_mut().zip(&streams).chain(copies.iter_mut().zip(&streams)) {
@@ -256,7 +256,7 @@ gpu_test! {
         let mut shares = group.alloc::<u32>(2)?;
         group.reduce_scatter(&whole, &mut shares, Reduction::Sum)?;
         assert_eq!(values(streams, &shares)?, [[2, 20], [4, 20]]);
-        // What the group has no function for, on elements that its functions do not take.
+        // Operations for which the group has no function, on element types that its functions do not accept.
         let mut flags = buffers(streams, |rank| vec![[u8::from(rank == 1); 3]; 2])?;
         group.on_ranks(|ranks| ranks.broadcast_in_place(&mut flags, 1))?;
         assert_eq!(streams[0].download_vec(&flags[0])?, [[1; 3]; 2]);

@@ -1,4 +1,4 @@
-//! Memory that communicators know.
+//! Memory registered with communicators.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{apart, buffers, devices};
 
 const LEN: usize = 1 << 19;
 
-/// Memory of one allocation that others may map, as `ncclMemAlloc` makes it.
+/// Creates memory of one allocation that others may map, like that of `ncclMemAlloc`.
 fn memory(context: &Context) -> Result<VirtualBuffer<u32>> {
     let mut buffer = VirtualBuffer::new(context, LEN)?;
     buffer.append(PhysicalMemory::new(context, 4 * LEN, ShareableHandle::PosixFd)?)?;
@@ -21,12 +21,12 @@ fn memory(context: &Context) -> Result<VirtualBuffer<u32>> {
     Ok(buffer)
 }
 
-/// Registered memory at each rank, with one value.
+/// Registers memory at each rank, filled with one value.
 fn registered(ranks: &Ranks, streams: &[Stream], value: u32) -> Result<Vec<RegisteredBuffer<u32>>> {
     let mut all = Vec::new();
     for stream in streams {
         let mut buffer = memory(stream.context())?;
-        // Under way while it is registered.
+        // The fill is in progress while the memory is registered.
         stream.fill(&mut buffer, value)?;
         all.push(ranks.register(buffer)?);
     }
@@ -58,7 +58,7 @@ gpu_test! {
             stream.download(halves.slice(LEN / 2 - 1..=LEN / 2)?, &mut seen)?;
             assert_eq!(seen, [12, 0]);
         }
-        // With a second communicator, too; and closed rather than dropped.
+        // Registers with a second communicator, too, and closes the memory rather than dropping it.
         let others = Ranks::init_all(&contexts)?;
         let mut sums = sums.into_iter().map(|it| Ok(others.register(it)?)).collect::<Result<Vec<_>>>()?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Max)?;
@@ -93,7 +93,7 @@ gpu_test! {
         let single = Ranks::init_all(&contexts[..1])?;
         let far = single.register(memory(&contexts[1])?).map_err(Error::from);
         assert!(matches!(far, Err(Error::WrongContext(_))), "{far:?}");
-        // Either all ranks know their memory or none does.
+        // Either the memory of all ranks is registered, or none.
         let mut mixed = registered(&ranks, &streams[..1], 1)?;
         let one = streams[1].alloc_zeroed::<u32>(LEN)?;
         let mut other = streams[1].alloc_zeroed::<u32>(LEN)?;
@@ -109,7 +109,7 @@ gpu_test! {
         let sources = [mixed[0].as_view(), whole[0].as_view()];
         ranks.on(&streams)?.reduce(sources, &mut other, 1, Reduction::Sum)?;
         assert_eq!(streams[1].download_vec(&other)?, vec![2; LEN]);
-        // The end of a communicator is that of its registrations.
+        // The end of a communicator ends its registrations.
         ranks.abort()?;
         let late = ranks.register(memory(&contexts[0])?).map_err(Error::from);
         assert!(matches!(late, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::Aborted { .. })), "{late:?}");
@@ -146,7 +146,7 @@ gpu_test! {
     fn k_nccl_registered_memory_is_dropped_under_a_lost_rank() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let pair = apart(&contexts)?;
-        // NCCL connects the ranks at the first operation, and waits in that call for both.
+        // NCCL connects the ranks at the first operation, whose call waits for both.
         let mut ones = buffers(&streams, |_| vec![1u32; LEN])?;
         group(|group| {
             let calls = pair.iter().zip(&streams).zip(&mut ones);
@@ -155,7 +155,7 @@ gpu_test! {
             })
         })?;
         let mut buffer = pair[0].register(memory(&contexts[0])?)?;
-        // The other does not come.
+        // The other rank does not come.
         pair[0].on(&streams[0])?.all_reduce_in_place(&mut buffer, Reduction::Sum)?;
         drop(buffer); // returns at once
         assert!(!streams[0].query()?);
@@ -175,7 +175,7 @@ gpu_test! {
         let mut sums = buffers(&streams, |_| vec![1u32; LEN])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         let (freed, seen) = mpsc::channel::<()>();
-        // The abort of the last rank is the one that waits.
+        // Only the abort of the last rank waits.
         let known = memory(&contexts[1])?;
         let (address, owner) = (known.as_raw(), (known, freed));
         // SAFETY: the owner keeps the memory, which nothing else uses.
@@ -208,7 +208,7 @@ gpu_test! {
         let graph = Graph::capture(&contexts[0], |stream| {
             alone[0].on(stream)?.all_reduce(&source, &mut sum, Reduction::Sum)
         })?;
-        // The graph keeps it registered.
+        // The graph keeps the memory registered.
         let kept = source.close().expect_err("a graph uses the memory");
         drop(kept.value);
         let mut exec = graph.instantiate()?;

@@ -23,13 +23,13 @@ use crate::stack;
 
 const LEN: usize = 1 << 16;
 
-/// A foreign stream, and one with a handle that other code has.
+/// Returns a foreign stream, and a stream whose handle other code has.
 fn exposed(context: &Context) -> Result<[Stream; 2]> {
     let theirs = Theirs::create(context, NON_BLOCKING).wrap(context)?;
     Ok([theirs, context.create_stream()?])
 }
 
-/// Allocators that free in different ways.
+/// Returns allocators that free in different ways.
 fn allocators() -> [Allocator; 3] {
     [Allocator::cache(), Allocator::driver_pool(), Allocator::plain()]
 }
@@ -144,7 +144,7 @@ gpu_test! {
     }
 }
 
-/// A capture of this thread's default stream by other code on the thread, until this is dropped.
+/// A capture of this thread's default stream by other code, until this is dropped.
 struct PerThread<'a>(&'a Context);
 
 impl<'a> PerThread<'a> {
@@ -157,7 +157,7 @@ impl<'a> PerThread<'a> {
         Self(context)
     }
 
-    /// `CU_STREAM_PER_THREAD`.
+    /// Returns `CU_STREAM_PER_THREAD`.
     fn stream() -> CUstream {
         ptr::without_provenance_mut(2)
     }
@@ -240,7 +240,7 @@ gpu_test! {
     }
 }
 
-/// Elements that count their drops.
+/// Wraps elements so that their drops are counted.
 fn counts_drops(elements: Vec<u32>, drops: Arc<AtomicU32>) -> impl StableHost<Element = u32> {
     WatchedHost::new(elements, move |_| _ = drops.fetch_add(1, Ordering::SeqCst))
 }
@@ -276,7 +276,7 @@ gpu_test! {
             cuda_core::drops::flush();
             assert_eq!(gone.load(Ordering::SeqCst), before + 2);
         }
-        // Nothing was left behind.
+        // No resource was lost.
         drops::take_hook();
         assert_eq!(lost.load(Ordering::SeqCst), 0);
         Ok(())
@@ -292,7 +292,7 @@ gpu_test! {
         let stream = theirs.wrap(&context)?;
         stream.fill(&mut buffer, 1)?;
         let capture = Neighbour::begin(theirs.handle(), MODES[0]);
-        // The end of its work cannot be known otherwise.
+        // The stream is kept: the end of its work could not be known otherwise.
         let Rejected { error: why, value: stream } = stream.close().expect_err("the buffer waits for it");
         refused::<()>(Err(why), "close");
         drop(stream);

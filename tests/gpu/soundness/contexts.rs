@@ -33,7 +33,7 @@ gpu_test! {
     }
 }
 
-/// One object of each kind in a context of its own, dropped in the order of `order`.
+/// Creates one object of each kind in a created context, and drops them in the order of `order`.
 fn drop_in_order(order: [usize; 5]) -> Result<()> {
     let context = Context::new(device()?, ContextFlags::default())?;
     let stream = context.create_stream()?;
@@ -60,7 +60,7 @@ fn drop_in_order(order: [usize; 5]) -> Result<()> {
 gpu_test! {
     needs 1;
     fn s17_orders_of_dropping() -> Result<()> {
-        // Each of them first, each of them last; the suite on the simulated driver tries all
+        // Each object is dropped first once, and last once; the suite on the simulated driver tries all
         // orders.
         for first in 0..5 {
             drop_in_order(std::array::from_fn(|index| (first + index) % 5))?;

@@ -8,19 +8,19 @@ use support::{blocks, gpu_test, one_stream};
 
 use super::{LEN, device, pinned};
 
-/// A context in which no stream was held up before: the others checkpoint because of that too, so it
-/// would hide a missing checkpoint.
+/// Creates a context in which no stream was stalled before: a stalled stream makes others record checkpoints,
+/// which would hide a missing checkpoint.
 fn fresh() -> Result<Context> {
     Context::new(device()?, ContextFlags::default())
 }
 
-/// The legacy stream, and two blocking ones.
+/// Creates the legacy stream, and two blocking ones.
 fn set(context: &Context) -> Result<[Stream; 3]> {
     let blocking = || context.stream_builder().blocking().build();
     Ok([context.default_stream()?, blocking()?, blocking()?])
 }
 
-/// Memory of both sides, without pending work.
+/// Memory of both ends of a copy, without pending work.
 struct Copy {
     host: PinnedBuffer<u32>,
     device: DeviceBuffer<u32>,
@@ -38,7 +38,7 @@ impl Copy {
         stream.upload(&self.host, &mut self.device)
     }
 
-    /// Waits for the copy only; a wait for more would never end.
+    /// Waits only for the copy; a wait for more would never end.
     fn wait(&mut self) -> Result<()> {
         self.host.as_mut_slice()?.fill(9);
         Ok(())
@@ -131,8 +131,7 @@ gpu_test! {
         for by_event in [false, true] {
             let (mut copy, mut second) = (Copy::new(&copies)?, Copy::new(&copies)?);
             let release = blocks(&held)?;
-            // It runs beside the host function, and before the work that the legacy stream has
-            // after that.
+            // The copy runs beside the host function, and before the legacy stream's later work.
             copy.enqueue(&copies)?;
             if by_event {
                 event.record(&legacy)?;
@@ -164,7 +163,7 @@ gpu_test! {
             copy.enqueue(&outside)?;
             let release = blocks(&held)?;
             match round {
-                // The program did not request that wait: it comes from the ledger.
+                // The program did not request this wait: it comes from the ledger.
                 0 => {
                     legacy.fill(&mut shared, 1)?;
                     outside.fill(&mut shared, 2)?;

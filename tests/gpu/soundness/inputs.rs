@@ -40,14 +40,14 @@ macro_rules! aligned {
         #[derive(Clone, Copy)]
         #[repr(C, align($alignment))]
         struct $name([u8; $alignment]);
-        // SAFETY: as many bytes as the alignment, so there is no padding.
+        // SAFETY: the type has as many bytes as its alignment, so there is no padding.
         unsafe impl Pod for $name {}
     )*};
 }
 
 aligned! { To256 256 To512 512 To1024 1024 To4096 4096 }
 
-/// Many blocks of odd sizes in between, so that alignments are not accidental.
+/// Allocates many blocks of odd sizes in between, so that alignment is not accidental.
 fn aligned_or_refused<T: Pod>() -> Result<()> {
     let stream = warm()?;
     let mut kept = Vec::new();

@@ -1,5 +1,6 @@
-//! Hazards of the soundness table that a real GPU can show: a stalled stream delays work, and work
-//! that is not ordered after it then runs too soon. The suite on the simulated driver has the rest.
+//! Hazards of the soundness table that a real GPU can show: a stalled stream delays work, and work that
+//! should be ordered after it, but is not, then runs too soon. The suite on the simulated driver covers the
+//! rest.
 
 mod captures;
 mod captures_global;
@@ -13,7 +14,7 @@ mod threads;
 
 use cuda_core::{Context, Device, PinnedBuffer, Pod, Result, Stream};
 
-/// Elements of a buffer: enough that a copy takes a while.
+/// Number of elements of a buffer: enough that a copy takes a while.
 const LEN: usize = 1 << 20;
 
 fn device() -> Result<Device> {
@@ -30,9 +31,9 @@ fn pinned<T: Pod>(value: T, len: usize) -> Result<PinnedBuffer<T>> {
     Ok(buffer)
 }
 
-/// A stream for which everything exists that its first use makes: events, chunks, memory.
+/// Returns a stream whose first use has already created what it needs: events, chunks, memory.
 ///
-/// Making those may wait for the device, permanently if a stream is stalled.
+/// Creating these may wait for the device, permanently if a stream is stalled.
 fn warm() -> Result<Stream> {
     let stream = device()?.create_stream()?;
     let other = device()?.create_stream()?;

@@ -8,7 +8,7 @@ use support::{blocks, freed_behind_a_stall, gpu_test, stall};
 
 use super::{LEN, assert_all, device, pinned, warm};
 
-/// How long a stream is stalled where the test itself waits for it.
+/// How long a stream is stalled if the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 gpu_test! {
@@ -55,7 +55,7 @@ gpu_test! {
         other.download(&source, &mut host)?;
         drop(other);
         drop(source);
-        // Gets the same memory, if it is free.
+        // Gets the same memory if it is free.
         let mut next = home.alloc::<u32>(LEN)?;
         home.fill(&mut next, 8)?;
         stalled.release_after(PAUSE);
@@ -131,7 +131,7 @@ gpu_test! {
         a.fill(head, 1)?;
         b.fill(tail, 2)?;
         b.synchronize()?;
-        // The half without stalled work can be read at once, the other one not.
+        // The half without stalled work can be read at once, the other half cannot.
         let mut back = vec![0; LEN];
         home.download(buffer.slice(LEN / 2..)?, &mut back[LEN / 2..])?;
         assert_all(&back[LEN / 2..], 2);
@@ -156,7 +156,7 @@ gpu_test! {
         stream.upload(&host, &mut buffer)?;
         let release = blocks(&stream)?;
         stream.fill(&mut buffer, 8)?;
-        // The host function waits for this thread, and this thread only for the upload.
+        // The host function waits for this thread, and this thread waits only for the upload.
         host.as_mut_slice()?.fill(9);
         drop(release);
         let mut back = vec![0; LEN];
@@ -172,7 +172,7 @@ gpu_test! {
         let (a, b) = (device()?, Device::get(1)?);
         let (one, two) = (a.context()?, b.context()?);
         one.enable_peer_access(&two)?;
-        // A created context, whose streams use the device's pool like those of the primary one.
+        // Streams of a created context use the device's pool, like those of the primary context.
         let created = Context::new(a, ContextFlags::default())?;
         let (home, stream) = (b.create_stream()?, created.create_stream()?);
         let mut source = home.alloc::<u32>(LEN)?;

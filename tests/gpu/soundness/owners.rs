@@ -37,7 +37,7 @@ unsafe impl DeviceAllocator for Gone {
     }
 }
 
-/// Asserts that `act` dropped the owner, and that its panic did not leave `act`.
+/// Asserts that `act` dropped the owner, whose panic did not leave `act`.
 #[track_caller]
 fn contained(what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = DROPPED.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ gpu_test! {
         let context = primary()?;
         let memory = context.alloc::<u32>(16)?;
         let wrap = |address, len| {
-            // SAFETY: where it is not refused, the memory is allocated, and no other code uses it.
+            // SAFETY: unless it is refused, the memory is allocated, and no other code uses it.
             unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, ()) }
         };
         assert!(refusal(wrap(0, 16)).contains("is zero"));

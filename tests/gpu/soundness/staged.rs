@@ -1,4 +1,4 @@
-//! Borrowed slices that are in fact pinned, and scopes that end early: S06, S33.
+//! Borrowed slices of pinned memory, and scopes that end early: S06, S33.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{LEN, assert_all, device, pinned, warm};
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes of these fit one chunk.
+/// Number of elements whose bytes fit one chunk.
 const FEW: usize = 10_000;
 
 gpu_test! {

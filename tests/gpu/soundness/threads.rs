@@ -123,7 +123,7 @@ gpu_test! {
         let stalled = thread::scope(|scope| {
             let work = scope.spawn(|| -> Result<_> {
                 let stream = primary()?.per_thread_stream()?;
-                // The handle means this thread's stream while the context is current here.
+                // While the context is current here, the handle means this thread's stream.
                 let guard = device()?.enter()?;
                 let stalled = stall(stream.as_raw());
                 guard.restore()?;

@@ -1,4 +1,4 @@
-//! Textures and surfaces as kernels see them, on real devices: the simulated driver has no sampling
+//! Textures and surfaces as kernels see them, on real devices only: the simulated driver has no sampling
 //! hardware.
 
 use cuda_core::{
@@ -34,7 +34,7 @@ gpu_test! {
                    to: &mut DeviceBuffer<f32>,
                    scale: (f32, f32)| {
             let mut launch = stream.kernel(&sample).elements(TEXELS).arg(texture.bind(array)?).arg(to).arg(WIDTH).arg(scale.0).arg(scale.1).arg(TEXELS as u32);
-            // SAFETY: the parameters of `sample`; as many elements as it writes.
+            // SAFETY: these are the parameters of `sample`; the buffer has as many elements as it writes.
             unsafe { launch.launch() }
         };
         let mut back = vec![0.0; TEXELS];
@@ -43,7 +43,7 @@ gpu_test! {
         stream.download(&to, &mut back)?;
         assert_eq!(back, ramp(), "texel by texel");
 
-        // Three times as wide, beyond the right edge: wrapped around, or clamped.
+        // Three times as wide as the array, beyond the right edge: wrapped around, or clamped.
         let wrapping = TextureDescriptor::default().with_address([AddressMode::Wrap; 3]).with_coordinates(Coordinates::Normalized);
         let wrapping = Texture::new(&array, &wrapping)?;
         run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
@@ -59,12 +59,12 @@ gpu_test! {
             assert_eq!(*value, ((3 * x + 1).min(15) + 16 * y) as f32, "{x}, {y}, clamped");
         }
 
-        // Between two texels of a row: their mean.
+        // Between two texels of a row, sampling returns their mean.
         let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
         let smooth = Texture::new(&array, &smooth)?;
         run(&smooth, &array, &mut to, (0.5, 1.0))?;
         stream.download(&to, &mut back)?;
-        // Coordinates 0.25, 0.75, 1.25, ...: a quarter and three quarters of the way, clamped at
+        // The coordinates are 0.25, 0.75, 1.25 and so on: a quarter and three quarters of the way, clamped at
         // the edges.
         let expected = |x: usize| (x as f32 / 2.0 + 0.25 - 0.5).max(0.0);
         for (x, value) in back[..16].iter().enumerate() {
@@ -120,7 +120,7 @@ gpu_test! {
         // SAFETY: the parameters of `draw`; the array has as many texels.
         unsafe { launch.launch() }?;
         drop(launch);
-        // On another stream, which waits for the kernel.
+        // Downloads on another stream, which waits for the kernel.
         let mut back = vec![0.0; TEXELS];
         device.create_stream()?.download_from_array(&array, &mut back)?;
         assert_eq!(back, ramp());
@@ -151,7 +151,7 @@ gpu_test! {
     }
 }
 
-/// Reads every texel of an array of many planes through the kernel of that name, and compares.
+/// Reads every texel of an array of many planes through the kernel of that name, and compares it.
 #[track_caller]
 fn looks_through_every_plane(stream: &Stream, kernel: &str, shape: ArrayShape) -> Result<()> {
     let kernel = Module::from_ptx(stream.context(), PTX)?.function(kernel)?;
@@ -215,7 +215,7 @@ gpu_test! {
             stream.upload_to_array(&values, levels.level_mut(level)?)?;
             sizes.push((extent, texels));
         }
-        // The nearest level, without a mix of two.
+        // Samples the nearest level, without a mix of two.
         let sampling = TextureDescriptor::default().with_coordinates(Coordinates::Normalized).with_mipmap(MipmapSampling::default().with_filter(FilterMode::Point).with_levels(0.0, 2.0));
         let texture = Texture::new(&levels, &sampling)?;
         for (level, (extent, texels)) in (0..).zip(sizes) {

@@ -44,8 +44,8 @@ pub unsafe extern "C" fn interop_stream_drop(stream: *mut Stream) {
 }
 
 /// Fills a new matrix on `stream`, finally with `value`, and hands it over, perhaps only for reads, for the
-/// stream that the protocol calls `consumer`. Stores the managed tensor, of DLPack 1.x if `versioned`, and the
-/// address of its elements.
+/// stream that the protocol calls `consumer`. Stores the managed tensor, of DLPack 1.x if `versioned`, and
+/// the address of its elements.
 ///
 /// # Safety
 /// `stream` came from [`interop_stream`]; `consumer` is a stream for as long as the tensor lives;

@@ -1,23 +1,23 @@
-//! The recorded training step, run against the caching pool.
+//! Replays the recorded training step against the caching pool.
 
 use std::collections::HashMap;
 
 use cuda_core::{CachingPool, Device, DeviceBuffer, Result, Stream, with_allocator};
 use support::simulator;
 
-/// The requests that PyTorch received; docs/traces.md has the format.
+/// The requests that PyTorch received, in the format of docs/traces.md.
 const LOG: &str = include_str!("../../traces/training-step.csv");
 
-/// The most that the caching pool may reserve, relative to PyTorch.
+/// The most memory that the caching pool may reserve, relative to PyTorch.
 const GOAL: f64 = 1.05;
 
-/// One operation on the block of that number.
+/// One operation on the block of the given number.
 enum Step {
     Allocate { block: usize, bytes: usize },
     Free { block: usize },
 }
 
-/// The log's operations, and the number of blocks.
+/// Returns the log's operations, and the number of blocks.
 fn steps() -> (Vec<Step>, usize) {
     let mut live = HashMap::new();
     let mut blocks = 0;
@@ -42,13 +42,13 @@ fn steps() -> (Vec<Step>, usize) {
     (steps, blocks)
 }
 
-/// A number from the log's heading.
+/// Returns a number from the log's heading.
 fn noted(key: &str) -> usize {
     let line = LOG.lines().find_map(|line| line.strip_prefix(key));
     line.expect(key).trim().parse().expect("a number")
 }
 
-/// Runs the log once and frees what it leaves. Returns the bytes requested at the peak.
+/// Runs the log once and frees what it leaves allocated. Returns the bytes requested at the peak.
 ///
 /// `share`, in sixteenths, makes blocks smaller, as batches of fewer tokens would.
 fn pass(stream: &Stream, steps: &[Step], blocks: usize, share: usize) -> Result<usize> {
@@ -71,9 +71,9 @@ fn pass(stream: &Stream, steps: &[Step], blocks: usize, share: usize) -> Result<
     Ok(peak)
 }
 
-/// Runs the log repeatedly; a turn is one pass for each of the shares, the first of which is a
-/// whole one. Asserts that no driver call comes after the first turn, and that the pool reserves
-/// not much more memory than PyTorch.
+/// Runs the log repeatedly. A turn is one pass for each of the shares, the first of which is whole. Asserts
+/// that no driver call comes after the first turn, and that the pool reserves at most [`GOAL`] times
+/// PyTorch's memory.
 fn replay(pool: &CachingPool, shares: &[usize], turns: usize) -> Result<()> {
     let session = simulator();
     let device = Device::get(0)?;

@@ -9,8 +9,8 @@ use cuda_core::{
 use proptest::prelude::*;
 use support::simulator;
 
-/// Asserts that blocks tile their segment, that each outstanding buffer lies in a used block of its
-/// own, and that the sums equal the pool's counters.
+/// Asserts that blocks tile their segment, that each outstanding buffer lies in a used block of its own, and
+/// that the sums equal the pool's counters.
 fn tiled(pool: &CachingPool, device: Device, buffers: &[DeviceBuffer<u8>]) {
     let segments = pool.segments(device);
     let mut used: Vec<(u64, usize)> = Vec::new();
@@ -55,7 +55,7 @@ fn runs(pool: &CachingPool, acts: &[(bool, usize)]) -> Result<()> {
             buffers.push(with_allocator(&pool.allocator(), alloc)?);
         } else {
             let mut buffer = buffers.swap_remove(number % buffers.len());
-            // Freed while another stream than its home may use it.
+            // The buffer is freed while a stream other than its home may use it.
             streams[number % 2].fill(buffer.slice_mut(..1)?, 1)?;
             drop(buffer);
         }
@@ -76,7 +76,7 @@ fn segments_are_tiled_by_their_blocks() -> Result<()> {
             runs(pool, &acts).expect("nothing fails");
         }
     });
-    // Blocks that streams may still use are freed once those are done.
+    // Blocks that streams may still use are freed once their work has completed.
     cuda_core::drops::flush();
     support::trim_cache(&session)?;
     session.assert_clean();

@@ -1,4 +1,4 @@
-//! Blocks that streams keep of pools other than the process's.
+//! Blocks that streams keep of pools other than the process's pool.
 
 use std::sync::Barrier;
 
@@ -13,7 +13,7 @@ use super::*;
 
 const ROUNDS: usize = if cfg!(miri) { 4 } else { 200 };
 
-/// A stream keeps the blocks of each pool apart, whatever thread frees them in whatever order.
+/// A stream keeps the blocks of each pool apart, whichever thread frees them, in whatever order.
 #[test]
 fn pools_on_one_stream_stay_apart() {
     run(|session| {
@@ -66,7 +66,7 @@ fn a_pool_takes_along_what_streams_keep() {
         drop(pool);
         cuda_core::drops::flush();
         assert_eq!(session.calls("cuMemFree_v2"), segments.len() as u64);
-        // No block of it is left for another pool.
+        // No block of the pool remains for another pool.
         let other = CachingPool::new();
         let mark = session.mark();
         let block = alloc(&streams[0], &other, 1000)?;
@@ -83,7 +83,7 @@ fn a_pool_goes_while_blocks_are_in_use() {
         session.set_mode(Mode::Lazy);
         let device = Device::get(0)?;
         let (home, other) = (device.create_stream()?, device.create_stream()?);
-        // What earlier tests left to be freed later is not counted.
+        // Deferred frees of earlier tests are not counted.
         cuda_core::drops::flush();
         for while_there_is_a_pool in [true, false] {
             let before = session.calls("cuMemFree_v2");
@@ -114,7 +114,7 @@ fn a_pool_goes_while_blocks_are_in_use() {
     });
 }
 
-/// A stream's kept blocks do not keep the stream alive, and serve other streams when it is gone.
+/// A stream's kept blocks do not keep the stream alive, and serve other streams once it is gone.
 #[test]
 fn streams_leave_a_pool_what_they_keep() {
     run(|session| {
@@ -156,8 +156,7 @@ fn what_streams_keep_is_not_lost_to_others() {
     });
 }
 
-/// A pool that is the default is looked up without its lock, and released when another becomes the
-/// default.
+/// A pool that is the default is looked up without its lock, and released when another becomes the default.
 #[test]
 fn a_pool_of_ones_own_as_the_default() {
     run(|session| {
@@ -171,7 +170,7 @@ fn a_pool_of_ones_own_as_the_default() {
         assert_eq!(session.names_since(mark), [""; 0]);
         assert_eq!(pools[0].usage(device).allocations, 2);
         drop(with_allocator(&pools[1].allocator(), || stream.alloc::<u8>(1000))?);
-        // Where devices have default pools of their own, each of those is used.
+        // If devices have default pools of their own, those are used.
         device.set_allocator(Some(&pools[1].allocator()))?;
         drop(stream.alloc::<u8>(1000)?);
         let elsewhere = Device::get(1)?.create_stream()?;
@@ -196,7 +195,7 @@ fn a_pool_of_ones_own_as_the_default() {
     });
 }
 
-/// The pool, the streams and the blocks are dropped at once, on threads of their own.
+/// The pool, the streams and the blocks are dropped concurrently, each on its own thread.
 #[test]
 fn all_go_at_once() {
     run(|session| {
@@ -231,7 +230,7 @@ fn all_go_at_once() {
     });
 }
 
-/// Memory that another stream has finished with is reused before the pool grows.
+/// Memory that another stream has finished using is reused before the pool grows.
 #[test]
 fn large_blocks_that_others_have_finished_with_are_taken() {
     run(|_| {

@@ -1,4 +1,4 @@
-//! Driver calls: none on a hit.
+//! The pool's driver calls: a hit makes none.
 
 use cuda_core::{
     Allocator, CachingPool, Device, Error, Rejected, pools::PoolLimit, with_allocator,
@@ -7,7 +7,7 @@ use cuda_sim::Fault;
 
 use super::*;
 
-/// Sizes of a program that allocates many kinds of buffers.
+/// Returns sizes as of a program that allocates many kinds of buffers.
 fn mixed(step: usize) -> usize {
     const SIZES: [usize; 12] =
         [1, 64, 300, 1024, 4096, 5000, 9999, 65_536, 100_000, 1 << 20, 3 << 20, 30 << 20];
@@ -25,7 +25,7 @@ fn h30_steady_state_no_driver() {
             for step in 0..12_000 {
                 held.push(stream.alloc_with::<u8>(&allocator, mixed(step))?);
                 if held.len() > 20 {
-                    // In another order than they were allocated in.
+                    // Frees in an order other than that of the allocations.
                     drop(held.swap_remove(step % 20));
                 }
                 if step == 2000 {
@@ -188,16 +188,16 @@ fn shortage_is_reported_and_relieved() {
                 kept.lock().expect("no panic").pop().is_some()
             })
             .build()?;
-        // One at a time, as often as it takes.
+        // Released one at a time, as often as needed.
         for _ in 0..4 * PARTS {
             spare.lock().expect("no panic").push(alloc(&stream, &pool, U / PARTS)?);
         }
         let large = alloc(&stream, &pool, 3 * U)?;
         assert_eq!(spare.lock().expect("no panic").len(), PARTS);
-        // No part is given up for more than the limit.
+        // No part is released for a request beyond the limit.
         assert!(alloc(&stream, &pool, 5 * U).is_err());
         assert_eq!(spare.lock().expect("no panic").len(), PARTS);
-        // What the pool has had since before the limit serves again.
+        // Memory that the pool reserved before the limit is reused.
         spare.lock().expect("no panic").push(large);
         pool.set_limit(U)?;
         drop(alloc(&stream, &pool, 3 * U)?);

@@ -11,25 +11,25 @@ use crate::property::config;
 /// One step of a program.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Allocates on that stream.
+    /// Allocates on the stream.
     Alloc {
         stream: usize,
         bytes: usize,
     },
-    /// Uses that block on that stream.
+    /// Uses the block on the stream.
     Use {
         block: usize,
         stream: usize,
     },
-    /// Frees that block.
+    /// Frees the block.
     Free {
         block: usize,
     },
-    /// Waits for that stream.
+    /// Waits for the stream.
     Synchronize {
         stream: usize,
     },
-    /// Replaces that stream with a new one.
+    /// Replaces the stream with a new one.
     Replace {
         stream: usize,
     },
@@ -55,8 +55,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Bytes of the block that a request is served with: eight sizes to each power of two up to a
-/// mebibyte, multiples of 512 beyond.
+/// Returns the bytes of the block that serves a request: eight sizes per power of two up to a mebibyte,
+/// multiples of 512 beyond.
 fn rounded(bytes: usize) -> usize {
     let step = match bytes {
         0..=4096 => 512,
@@ -66,20 +66,20 @@ fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(step)
 }
 
-/// The most that a large block may exceed its request, unless memory is short.
+/// The most by which a large block may exceed its request, unless memory is short.
 const SPARE: usize = 512 << 10;
 
-/// Runs the program; asserts that no two blocks overlap, and that the counters are exact.
+/// Runs the program, and asserts that no two blocks overlap, and that the counters are exact.
 fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
-    // Not the device of the tests with faults: addresses that the process's pool has given up
-    // there, and that those tests have released, may be handed out again.
+    // Not the device of the tests with faults: there the process's pool may have given up addresses that
+    // those tests released, and that may be allocated again.
     let device = Device::get(Device::count()? - 1)?;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
         streams.push(device.create_stream()?);
     }
     let mut blocks: Vec<DeviceBuffer<u8>> = Vec::new();
-    // Blocks in use: first byte and size.
+    // Blocks in use, by first byte, with their size.
     let mut model: BTreeMap<u64, usize> = BTreeMap::new();
     let (mut allocations, before) = (0, pool.usage(device));
     let (mut in_use, mut allocated) = (0, 0);

@@ -1,4 +1,4 @@
-//! N03: a driver call that blocks one thread delays no hit on another thread.
+//! N03: a driver call that blocks one thread does not delay hits on other threads.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -11,11 +11,11 @@ use super::*;
 
 const HITS: usize = if cfg!(miri) { 12 } else { 1000 };
 
-/// After this time a blocked thread is released, and the test fails. Miri's clock advances with the
-/// steps of all threads.
+/// The time after which a blocked thread is released and the test fails. Miri's clock advances with the steps
+/// of all threads.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 2000 } else { 20 });
 
-/// Allocates blocks from the stream's bins, and some that are cut from the pool's segments.
+/// Allocates blocks from the stream's bins, and blocks that are cut from the pool's segments.
 fn hits(stream: &Stream, pool: &CachingPool) -> Result<()> {
     for hit in 0..HITS {
         let held = alloc(stream, pool, 1 + hit % 5000)?;
@@ -24,7 +24,7 @@ fn hits(stream: &Stream, pool: &CachingPool) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that `work`, on a thread of its own, makes no driver call and ends while `held` lasts.
+/// Asserts that `work`, on its own thread, makes no driver call and ends while `held` lasts.
 #[track_caller]
 fn ends_while<H>(
     session: &Session,
@@ -85,7 +85,7 @@ fn n03_a_trim_holds_up_no_hit() {
             drop(alloc(&cold, &pool, 7 * U)?);
             device.synchronize()?;
             let frees = session.calls("cuMemFree_v2");
-            // The free waits for the device.
+            // The free waits for the stalled device.
             let held = stall(busy.as_raw());
             let pool = &pool;
             std::thread::scope(|scope| {

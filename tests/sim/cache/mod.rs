@@ -12,11 +12,11 @@ mod threads;
 use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, DeviceBuffer, Result, Stream};
 use cuda_sim::Session;
 
-/// A segment of the pool.
+/// The size of a pool's segment.
 const U: usize = 2 << 20;
 
-/// Runs `test` in a session of its own, and asserts at the end that it left no memory: neither in
-/// the process's pool, once that is trimmed, nor elsewhere.
+/// Runs `test` in its own session, and asserts at the end that it left no memory: neither in the process's
+/// pool, once that is trimmed, nor elsewhere.
 fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
     let session = support::simulator();
     let before = kept();
@@ -33,7 +33,7 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
         Ok(result) => result.expect("no fault was injected, or it was expected"),
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    // Memory that was pending is freed after its work.
+    // Pending memory is freed after its work.
     cuda_core::drops::flush();
     support::trim_cache(&session).expect("no fault is left");
     assert_eq!(kept(), before, "in use, free and pending, by device");
@@ -42,7 +42,7 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
     result
 }
 
-/// The bytes that the process's pool holds. Tests with faults may have left segments that are given
+/// Returns the bytes that the process's pool holds. Tests with faults may have left segments that were given
 /// up.
 fn kept() -> Vec<(usize, usize, usize)> {
     let shared = CachingPool::shared().expect("the environment sets no limit");
@@ -51,26 +51,26 @@ fn kept() -> Vec<(usize, usize, usize)> {
     usages.map(|usage| (usage.used, usage.free, usage.pending)).collect()
 }
 
-/// `bytes` from the pool, as one buffer.
+/// Allocates `bytes` from the pool, as one buffer.
 fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuffer<u8>> {
     stream.alloc_with(&pool.allocator(), bytes)
 }
 
-/// Plain memory; each allocation, of so many bytes, comes after a call of `before`.
+/// Returns a plain allocator that calls `before` with the number of bytes before each allocation.
 fn plain_after(before: impl Fn(usize) + Send + Sync + 'static) -> Allocator {
     let allocate = move |stream: &Stream, bytes| {
         before(bytes);
         Allocator::plain().allocate(stream, bytes)
     };
     let free = |stream: &Stream, address, bytes| {
-        // SAFETY: the plain allocator allocated it, and the caller gives it up.
+        // SAFETY: the plain allocator allocated it, and the caller no longer uses it.
         unsafe { Allocator::plain().deallocate(stream, address, bytes) }
     };
     // SAFETY: the inner allocator fulfils the contract.
     unsafe { Allocator::from_closures(allocate, free) }
 }
 
-/// All of `bytes`, in blocks of a small segment.
+/// Allocates all of `bytes`, in blocks of a small segment.
 fn fill_up(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<Vec<DeviceBuffer<u8>>> {
     assert!(bytes < U && bytes % 512 == 0);
     let sizes = (9..=20).map(|power| 1 << power);
@@ -78,7 +78,7 @@ fn fill_up(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<Vec<Devi
     sizes.map(|size| alloc(stream, pool, size)).collect()
 }
 
-/// Asserts that the counters add up, and returns bytes in use.
+/// Asserts that the counters add up, and returns the bytes in use.
 #[track_caller]
 fn used(pool: &CachingPool, device: Device) -> usize {
     let usage = pool.usage(device);

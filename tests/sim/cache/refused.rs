@@ -33,7 +33,7 @@ fn segments_that_may_be_gone_are_left_alone() {
     });
 }
 
-/// Plain memory: the first frees fail, so many times.
+/// An allocator of plain memory whose first frees fail, as many as `refusals`.
 struct Stubborn {
     refusals: AtomicU32,
     asked: AtomicU32,
@@ -52,13 +52,13 @@ unsafe impl DeviceAllocator for Stubborn {
         if self.refusals.fetch_update(now, then, left).is_ok() {
             return Err(Error::LostStream);
         }
-        // SAFETY: the plain allocator allocated it, and the caller gives it up.
+        // SAFETY: the plain allocator allocated it, and the caller no longer uses it.
         unsafe { Allocator::plain().deallocate(stream, address, bytes) }
     }
 }
 
-/// By its contract, an allocator that returned an error still has the segment: the pool offers it
-/// once more, and not a third time.
+/// By its contract, an allocator that returned an error still has the segment: the pool offers it once more,
+/// but not a third time.
 #[test]
 fn segments_that_an_allocator_refused_are_offered_once_more() {
     run(|session| {
@@ -98,7 +98,7 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
     });
 }
 
-/// With an adaptor between pool and driver: a segment that the driver refused is not offered again.
+/// With an adaptor between pool and driver, a segment that the driver refused is not offered again.
 #[test]
 fn what_the_driver_refused_behind_an_adaptor_is_left_alone() {
     run(|session| {
@@ -117,14 +117,14 @@ fn what_the_driver_refused_behind_an_adaptor_is_left_alone() {
     });
 }
 
-/// On each request, asks its own pool for the largest size, and fails.
+/// An allocator that, on each request, asks its own pool for the largest size, and fails.
 #[derive(Default)]
 struct Greedy {
     pool: OnceLock<CachingPool>,
     refused: Mutex<Option<Error>>,
 }
 
-// SAFETY: returns no memory.
+// SAFETY: it returns no memory.
 unsafe impl DeviceAllocator for Greedy {
     fn allocate(&self, stream: &Stream, _: usize) -> Result<u64> {
         let pool = self.pool.get().expect("set before the first allocation");
@@ -156,7 +156,7 @@ fn two_requests_beyond_all_memory_are_refused() {
     });
 }
 
-/// Plain memory: each free works and then panics.
+/// An allocator of plain memory whose frees work and then panic.
 struct Loud;
 
 // SAFETY: the inner allocator fulfils the contract.
@@ -166,7 +166,7 @@ unsafe impl DeviceAllocator for Loud {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
-        // SAFETY: the plain allocator allocated it, and the caller gives it up.
+        // SAFETY: the plain allocator allocated it, and the caller no longer uses it.
         unsafe { Allocator::plain().deallocate(stream, address, bytes) }?;
         panic!("after it was freed")
     }

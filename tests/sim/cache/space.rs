@@ -1,4 +1,4 @@
-//! Splitting, merging, and taking memory from other streams.
+//! Splits, merges, and memory taken from other streams.
 
 use cuda_core::adaptors::Statistics;
 use cuda_core::{
@@ -9,7 +9,7 @@ use cuda_sim::{Fault, Mode};
 
 use super::*;
 
-/// A pool that has one free block of 4 U, in a segment of its own, and the block's address.
+/// Creates a pool with one free block of 4 U, in a segment of its own, and returns the block's address.
 fn freed(stream: &Stream) -> Result<(CachingPool, u64)> {
     let pool = CachingPool::builder().limit(PoolLimit::Bytes(4 * U)).build()?;
     let place = alloc(stream, &pool, 4 * U)?.as_raw();
@@ -48,7 +48,7 @@ fn h04_merge_both_orders() {
     });
 }
 
-/// `keep` counts what is reserved, of all contexts, as for the driver's pools.
+/// `keep` counts reserved bytes, of all contexts, as for the driver's pools.
 #[test]
 fn h09_trimming_keeps_reserved_bytes() {
     run(|_| {
@@ -89,7 +89,7 @@ fn h09_free_all_split() {
     });
 }
 
-/// When no other memory is left, blocks of other streams serve, in whatever state.
+/// When no other memory is left, blocks of other streams are used, in whatever state.
 #[test]
 fn memory_of_others_when_there_is_no_more() {
     run(|session| {
@@ -97,7 +97,7 @@ fn memory_of_others_when_there_is_no_more() {
         let (one, two, three) =
             (device.create_stream()?, device.create_stream()?, device.create_stream()?);
         let (pool, place) = freed(&one)?;
-        // Freed after work not known to be done: the other stream waits for it on the device.
+        // Freed after work not known to be complete: the other stream waits for it on the device.
         let mut buffer = alloc(&one, &pool, 4 * U)?;
         one.fill(buffer.slice_mut(..256)?, 1)?;
         drop(buffer);
@@ -107,7 +107,7 @@ fn memory_of_others_when_there_is_no_more() {
         let asked = session.names_since(mark);
         assert!(!asked.contains(&"cuEventSynchronize"), "{asked:?}");
         two.fill(buffer.slice_mut(..256)?, 2)?;
-        // Freed while a third stream uses it.
+        // Freed while a third stream uses the block.
         three.fill(buffer.slice_mut(256..512)?, 3)?;
         drop(buffer);
         let mut buffer = alloc(&one, &pool, 4 * U)?;
@@ -120,7 +120,7 @@ fn memory_of_others_when_there_is_no_more() {
     });
 }
 
-/// After a wait for one stream failed, the stream's other memory is tried.
+/// After a failed wait for one stream, the stream's other memory is tried.
 #[test]
 fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
     run(|session| {
@@ -128,7 +128,7 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
         let pool = CachingPool::builder().limit(PoolLimit::Bytes(2 * U)).build()?;
-        // The whole of a segment for small blocks, and a segment for others.
+        // A whole segment for small blocks, and a segment for larger ones.
         let bytes = [U / 2, U / 2, U];
         let mut blocks =
             bytes.iter().map(|bytes| alloc(&one, &pool, *bytes)).collect::<Result<Vec<_>>>()?;
@@ -148,8 +148,8 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
     });
 }
 
-/// S29: a range that was taken from another stream and merged with others is used only after the
-/// last work on any of its parts.
+/// S29: a range that was taken from another stream and merged with others is used only after the last work on
+/// any of its parts.
 #[test]
 fn s29_fences_are_made_at_the_steal() {
     run(|_| {
@@ -161,7 +161,7 @@ fn s29_fences_are_made_at_the_steal() {
             let mut tail = alloc(&one, &pool, 2 * U)?;
             one.fill(head.slice_mut(..256)?, 1)?;
             drop(head);
-            // Later than the point that the first part is known to wait for.
+            // This work is later than the point that the first part is known to wait for.
             one.fill(tail.slice_mut(..256)?, 2)?;
             drop(tail);
             let mut whole = alloc(&two, &pool, 4 * U)?;
@@ -177,7 +177,7 @@ fn s29_fences_are_made_at_the_steal() {
     });
 }
 
-/// A stream that takes memory after another stream's work returns the rest after that work, too,
+/// A stream that takes memory after another stream's work also returns the rest after that work,
 /// whatever was recorded on it before. The simulated driver reports work that is out of order.
 #[test]
 fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
@@ -224,7 +224,7 @@ fn streams_go_with_their_last_handle() {
         session.settle();
         let other = device.create_stream()?;
         let _rest = fill_up(&other, &pool, U - 1024)?;
-        // Its last event shows that the work is done.
+        // The stream's last event shows that its work is complete.
         assert_eq!(alloc(&other, &pool, 1000)?.as_raw(), place);
         let (stream, last) = (device.create_stream()?, ());
         let buffer = alloc(&stream, &pool, 1000)?;
@@ -237,7 +237,7 @@ fn streams_go_with_their_last_handle() {
     });
 }
 
-/// The memory of a context goes with its last stream.
+/// The memory of a context is released with its last stream.
 #[test]
 fn contexts_take_their_memory_along() {
     run(|_| {
@@ -257,8 +257,7 @@ fn contexts_take_their_memory_along() {
     });
 }
 
-/// The thread that drops the last stream of a context may be the one that the stream's work waits
-/// for.
+/// The thread that drops the last stream of a context may be the one that the stream's work waits for.
 #[test]
 fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     run(|_| {
@@ -276,7 +275,7 @@ fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     });
 }
 
-/// `drops::flush` waits for all work on the memory that a context leaves.
+/// `drops::flush` waits for all work on the memory that a context leaves behind.
 #[test]
 fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     run(|session| {
@@ -303,7 +302,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     });
 }
 
-/// The pool after an adaptor is the same pool, even if only a context's streams keep its memory.
+/// The pool beneath an adaptor is the same pool, even if only a context's streams keep its memory.
 #[test]
 fn adaptors_reach_the_memory_of_a_context_of_its_own() {
     run(|session| {
@@ -344,8 +343,8 @@ fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
     });
 }
 
-/// Of large blocks that are freed one after another, a stream keeps one. The others merge, and the
-/// next allocations take the best fit.
+/// Of large blocks that are freed one after another, a stream keeps one. The others merge, and the next
+/// allocations take the best fit.
 #[test]
 fn large_blocks_that_are_freed_in_a_row_join() {
     run(|_| {
@@ -368,8 +367,8 @@ fn large_blocks_that_are_freed_in_a_row_join() {
     });
 }
 
-/// Work that an allocator in front of a pool made the stream wait for comes before the pool's use
-/// of the block, even if the stream itself was idle.
+/// Work that an allocator in front of a pool made the stream wait for is ordered before the pool's use of the
+/// block, even if the stream itself was idle.
 #[test]
 fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
     run(|_| {
@@ -386,10 +385,11 @@ fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
             user.wait_signal(&go, WaitValue::Geq(1))?;
             let event = Event::new(&device.context()?, EventFlags::DISABLE_TIMING)?;
             event.record(&user)?;
-            // SAFETY: both live. The library does not see the wait that this adds to the stream.
+            // SAFETY: stream and event are live. The library does not see the wait that this adds to the
+            // stream.
             let waits = unsafe { cuda_sys::cuStreamWaitEvent(home.as_raw(), event.as_raw(), 0) };
             support::check("cuStreamWaitEvent", waits);
-            // SAFETY: allocated above, not given back since; `home` waits for its user.
+            // SAFETY: allocated above, and not returned since; `home` waits for its user.
             unsafe { allocator.deallocate(&home, address, 6 * U) }?;
             let elsewhere = alloc(&other, &pool, 6 * U)?;
             go.set(1);
@@ -401,8 +401,7 @@ fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
     });
 }
 
-/// The upper bound of bytes in use holds for streams that are gone, and never exceeds what was
-/// reserved.
+/// The upper bound of bytes in use holds for dropped streams, and never exceeds what was reserved.
 #[test]
 fn h31_peaks_of_streams_that_are_gone() {
     run(|_| {

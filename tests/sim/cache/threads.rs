@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Many threads use a pool concurrently.
 
 use std::sync::{Barrier, Mutex};
 
@@ -10,7 +10,7 @@ use super::*;
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const ROUNDS: usize = if cfg!(miri) { 4 } else { 300 };
 
-/// Pseudo-random numbers.
+/// A generator of pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -22,8 +22,8 @@ impl Chance {
     }
 }
 
-/// Each thread allocates on its own stream and on a shared one, writes, reads back, and passes
-/// blocks to the other threads, which free them.
+/// Each thread allocates on its own stream and on a shared one, writes, reads back, and passes blocks to
+/// other threads, which free them.
 fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
     let device = Device::get(0)?;
     let before = session.device_bytes_in_use(0);
@@ -95,7 +95,7 @@ fn many_threads_in_a_pool_of_their_own() {
 #[test]
 fn n04_never_over_the_limit() {
     run(|session| {
-        // Other threads request memory while the allocation is under way.
+        // Other threads request memory while the allocation is in progress.
         let upstream = plain_after(|_| (0..100).for_each(|_| std::thread::yield_now()));
         let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
         let pool = limited.upstream(&upstream).build()?;
@@ -149,7 +149,7 @@ fn bytes_look_as_they_were_written() {
     });
 }
 
-/// A limit of as many blocks as threads suffices for threads that have one each.
+/// A limit of as many blocks as there are threads suffices for threads that have one each.
 #[test]
 fn n04_limit_race() {
     run(|_| {
@@ -177,8 +177,8 @@ fn n04_limit_race() {
     });
 }
 
-/// The limit leaves room for one segment, which one of the threads allocates. The others come while it
-/// does.
+/// The limit leaves room for one segment, which one of the threads allocates. The others request memory
+/// meanwhile.
 #[test]
 fn n04_threads_that_begin_together_share_the_only_segment() {
     let slow = |_| (0..if cfg!(miri) { 20 } else { 2000 }).for_each(|_| std::thread::yield_now());

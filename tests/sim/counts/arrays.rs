@@ -1,4 +1,4 @@
-//! One call per copy, and a guard per creation.
+//! Arrays: one call per copy, and a guard per creation.
 
 use cuda_core::{
     Extent, PinnedBuffer,

@@ -1,4 +1,4 @@
-//! Driver calls of waiting without blocking.
+//! Driver calls of asynchronous waits.
 
 use cuda_core::PinnedBuffer;
 use support::{Alarm, block_on};
@@ -34,7 +34,7 @@ fn a_wait_costs_an_event() {
         driver.expect(whole.clone(), || block_on(host.ready()))?;
         driver.expect([], || host.as_slice().map(drop))?;
         driver.expect(whole, || block_on(stream.ready()))?;
-        // Made by the waiter thread.
+        // The waiter thread makes these calls.
         let calls = driver.session.since(mark);
         let count = |name| calls.iter().filter(|call| call.name == name).count();
         assert_eq!((count("cuEventSynchronize"), count("cuEventDestroy_v2")), (2, 2));

@@ -1,4 +1,4 @@
-//! One call per operation of a created stream, none for an empty or refused one.
+//! Copies: one call per operation of a created stream, none for an empty or refused one.
 
 use cuda_core::{Device, PinnedBuffer, Shape};
 
@@ -26,14 +26,14 @@ fn copies_fills_and_allocations_cost_1() {
     });
 }
 
-/// A value that no pattern repeats: a memset for each run of equal words, and a copy each time that
-/// the length doubles.
+/// A value without a repeating pattern needs a memset for each run of equal words, and a copy for each
+/// doubling of the length.
 #[test]
 fn fills_of_any_width_cost_their_words_and_doublings() {
     Counted::run(|driver| {
         const ROWS: &str = "cuMemsetD2D32Async";
         const PLANE: &str = "cuMemcpy2DAsync_v2";
-        /// What memsets write before the first copy.
+        /// The number of elements that memsets write before the first copy.
         const SEED: usize = if cfg!(miri) { 16 } else { 512 };
         let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc::<f64>(6 * SEED)?;
@@ -53,7 +53,7 @@ fn fills_of_any_width_cost_their_words_and_doublings() {
         driver.expect([ROWS, ROWS, PLANE, PLANE, PLANE], || {
             stream.fill_pitched(x.pitched_mut(gaps)?, 1.1)
         })?;
-        // One operation: another stream waits once, for the end of it.
+        // The fill is one operation: another stream waits once, for its end.
         other.checkpoint()?;
         driver.expect([RECORD, WAIT, ROWS, ROWS], || other.fill(x.slice_mut(..2)?, 1.1))
     });

@@ -1,4 +1,4 @@
-//! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes after.
+//! Graphs: a launch is one call, and a record and a wait for each stream that it must follow.
 
 use cuda_core::{
     Allocator, ContextFlags, DeviceBuffer, Error, Event, EventFlags, Graph, PinnedBuffer,
@@ -12,7 +12,7 @@ use super::*;
 const LAUNCH: &str = "cuGraphLaunch";
 const FILL: &str = "cuMemsetD32Async";
 
-/// A graph that copies the one to the other.
+/// Captures a graph that copies one buffer to the other.
 fn copying(
     context: &Context,
     from: &DeviceBuffer<u32>,
@@ -32,17 +32,17 @@ fn l_a_launch_costs_1() {
         for _ in 0..3 {
             driver.expect([LAUNCH], || exec.launch(&stream))?;
         }
-        // Work of the same stream on the memory is in order already.
+        // The stream's own work on the memory is in order already.
         driver.expect([FILL], || stream.fill(&mut x, 1))?;
         driver.expect([LAUNCH], || exec.launch(&stream))?;
-        // Streams reuse their events once those have completed.
+        // Streams reuse their events once these have completed.
         let idle = || stream.synchronize().and_then(|()| other.synchronize());
         idle()?;
         driver.expect([LAUNCH], || exec.launch(&stream))?;
         driver.expect([RECORD, WAIT, FILL], || other.fill(&mut x, 2))?;
         driver.expect([FILL], || other.fill(&mut y, 2))?;
         idle()?;
-        // Both buffers were used by the one other stream.
+        // The other stream used both buffers.
         driver.expect([FILL], || other.fill(&mut x, 3))?;
         driver.expect([FILL], || other.fill(&mut y, 3))?;
         driver.expect([RECORD, WAIT, LAUNCH], || exec.launch(&stream))?;
@@ -53,8 +53,8 @@ fn l_a_launch_costs_1() {
     });
 }
 
-/// A primary context's streams are kept for later captures, until they are given back; another context
-/// may be destroyed.
+/// A primary context's streams are kept for later captures, until they are trimmed; another context may be
+/// destroyed.
 #[test]
 fn l_a_second_capture_creates_no_stream() {
     Counted::run(|driver| {
@@ -69,7 +69,7 @@ fn l_a_second_capture_creates_no_stream() {
         driver.session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(end));
         // The capture may not have ended.
         driver.expect([begin, end, ASK, destroy], || capture(&context)).unwrap_err();
-        // Other code may have set its attributes; it has a name.
+        // Other code may have set the attributes of the first stream; the second has a name.
         let marks: [fn(&Stream); 2] = [|seen| _ = seen.as_raw(), |named| named.set_name("once")];
         for mark in marks {
             driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
@@ -93,7 +93,8 @@ fn l_a_second_capture_creates_no_stream() {
     });
 }
 
-/// The driver is asked which node an operation has; by data flow, it is told what that comes after.
+/// The driver is asked which node an operation has. By data flow, it is also passed the operation's
+/// dependencies.
 #[test]
 fn l_a_captured_operation_costs_1_or_2_more() {
     Counted::run(|driver| {
@@ -132,7 +133,7 @@ fn l_a_lent_launch_costs_as_many() {
     });
 }
 
-/// What cannot be captured is refused before the driver, which would end the capture, is asked.
+/// An operation that cannot be captured is refused before the driver is asked, which would end the capture.
 #[test]
 fn l08_a_refusal_in_a_capture_costs_none() {
     Counted::run(|driver| {
@@ -162,8 +163,8 @@ fn l08_a_refusal_in_a_capture_costs_none() {
     });
 }
 
-/// The first change of a node, and leaving it out, asks what it comes after, to know what it has used so far: how many
-/// nodes, and which.
+/// The first change of a node, or disabling it, asks for the number of its dependencies and for these, to
+/// know what it has used so far.
 #[test]
 fn l_a_change_costs_1() {
     const DEPENDENCIES: &str = "cuGraphNodeGetDependencies";
@@ -193,7 +194,7 @@ fn l_a_change_costs_1() {
         driver.expect([set], || exec.set_copy(copy, &x, &mut z))?;
         driver.expect([set], || exec.set_copy(copy, &x, &mut y))?;
 
-        // What is current is asked for; if it is not the kernel's context, that is entered.
+        // The current context is queried; if it is not the kernel's context, the latter is entered.
         let set = "cuGraphExecKernelNodeSetParams_v2";
         let mut launch = stream.kernel(&function).elements(16).arg(&mut z).arg(16u32);
         // SAFETY: 16 elements.
@@ -217,14 +218,14 @@ fn l_a_change_costs_1() {
     });
 }
 
-/// A block that another stream uses, dropped while a graph is captured: the driver is not asked about
-/// that work before the capture has ended, and then the block is of use again.
+/// A block that another stream uses is dropped during a capture: the driver is not asked about that work
+/// before the capture has ended. Then the block can be reused.
 #[test]
 fn l22_a_block_dropped_in_a_capture_is_not_asked_about() {
     Counted::run(|driver| {
         let (context, stream, other) = two_streams()?;
         let mut x = stream.alloc_zeroed::<u32>(16)?;
-        // One that the graph uses, and one that it does not.
+        // The graph uses one of the blocks and not the other.
         let alloc = || stream.alloc_with::<u32>(&Allocator::cache(), 1 << 12);
         let (mut used, mut unused) = (alloc()?, alloc()?);
         let addresses = [used.as_raw(), unused.as_raw()];
@@ -233,12 +234,12 @@ fn l22_a_block_dropped_in_a_capture_is_not_asked_about() {
         other.fill(&mut unused, 7)?;
         let graph = Graph::capture(&context, |captured| {
             captured.copy(used.slice(..16)?, &mut x)?;
-            // No query of an event, and no wait.
+            // Makes no query of an event, and no wait.
             driver.expect([], || drop(unused));
             driver.expect([], || drop(used));
             driver.expect([FILL, "cuStreamGetCaptureInfo_v2"], || captured.fill(&mut x, 1))
         })?;
-        // The other stream still writes both.
+        // The other stream still writes both blocks.
         let meanwhile = [alloc()?, alloc()?];
         let taken = meanwhile.each_ref().map(DeviceBuffer::as_raw);
         assert!(taken.iter().all(|address| !addresses.contains(address)), "given away too early");

@@ -1,4 +1,4 @@
-//! Guards, creation, and the extra calls of a default stream.
+//! Guards, creation, and the additional calls of a default stream.
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer};
 
@@ -29,7 +29,7 @@ fn guard_on_another_context_costs_4() {
         let _outer = Device::get(0)?.enter()?;
         let other = Device::get(1)?;
         driver.expect([GET, SET, GET, SET], || other.enter()?.restore())?;
-        // A second context of the same device is another context too.
+        // A second context of the same device is a different context, too.
         let created = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
         driver.expect([GET, SET, GET, SET], || created.enter()?.restore())
     });
@@ -89,7 +89,7 @@ fn event_operations_cost_1_each_and_waits_are_relaxed() {
         end.elapsed_since(&start)?;
         let names = driver.session.names_since(mark);
         assert!(names.len() == 3 && names[1].starts_with("cuEventElapsedTime"), "{names:?}");
-        // A program that asks until the time is known pays for each question once.
+        // A program that asks until the time is known makes each query once per request.
         let stall = support::stall(stream.as_raw());
         end.record(&stream)?;
         let mark = driver.session.mark();

@@ -1,4 +1,4 @@
-//! A launch costs one call, whatever its arguments.
+//! A launch makes one call, whatever its arguments.
 
 use std::sync::Mutex;
 
@@ -54,7 +54,7 @@ fn launches_cost_1() {
         assert!(calls.contains(&WAIT), "{calls:?}");
         // SAFETY: 16 elements.
         driver.expect([LAUNCH], || unsafe { launch.launch() })?;
-        // Devices have the host's addresses.
+        // Devices use the host's addresses.
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
         host.device_ptr()?;
         let mut launch =
@@ -64,8 +64,8 @@ fn launches_cost_1() {
     });
 }
 
-/// The first launch of a function asks for its limits under one guard, and for those of the device if
-/// no launch on it did before; the module remembers both, and the function.
+/// The first launch of a function queries its limits under one guard, and the device's limits if no launch on
+/// the device did before. The module remembers both, and the function.
 #[test]
 fn a_function_is_asked_for_once() {
     const ATTRIBUTE: &str = "cuFuncGetAttribute";
@@ -73,7 +73,7 @@ fn a_function_is_asked_for_once() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let module = kernels::load(&context)?;
-        // Asks about the device, unless another test did.
+        // Queries the device's limits, unless another test did.
         // SAFETY: no parameter.
         unsafe { stream.kernel(&module.function("nothing")?).block(1).launch() }?;
         let mut x = stream.alloc_zeroed::<u32>(16)?;
@@ -91,7 +91,7 @@ fn a_function_is_asked_for_once() {
         driver.expect([], || again.check_parameters(&[8, 4]))?;
         let all = [[GET, SET].as_slice(), &[ATTRIBUTE; 10], &[SET]].concat();
         driver.expect(all, || again.attributes())?;
-        // A name that is not there is asked for each time, and the error lists some that are.
+        // A missing name is queried each time, and the error lists some existing names.
         for _ in 0..2 {
             let missing = driver.session.mark();
             assert!(module.function("missing").is_err());
@@ -105,8 +105,8 @@ fn a_function_is_asked_for_once() {
     });
 }
 
-/// A library remembers its kernels, and these their functions and the limits of those, without
-/// keeping a context alive.
+/// A library remembers its kernels, their functions and the functions' limits, without keeping a context
+/// alive.
 #[test]
 fn a_librarys_kernel_is_asked_for_once() {
     Counted::run(|driver| {
@@ -118,7 +118,7 @@ fn a_librarys_kernel_is_asked_for_once() {
         let mut x = stream.alloc_zeroed::<u32>(16)?;
         let first = driver.expect(found.clone(), || stream.kernel(&add_one).block(16));
         let mut first = first.arg(&mut x).arg(16u32);
-        // SAFETY: 16 elements. The first launch asks for the limits.
+        // SAFETY: 16 elements. The first launch queries the limits.
         unsafe { first.launch() }?;
         drop(first);
         let again = driver.expect([], || library.kernel("add_one"))?;
@@ -128,7 +128,7 @@ fn a_librarys_kernel_is_asked_for_once() {
         driver.expect([LAUNCH], || unsafe { launch.launch() })?;
         let function = driver.expect([], || again.function(&context))?;
         driver.expect([], || function.check_parameters(&[8, 4]))?;
-        // A later context may have the handle of one that is gone.
+        // A later context may have the handle of a destroyed one.
         for _ in 0..2 {
             let created = Context::new(context.device(), ContextFlags::default())?;
             driver.expect(found.clone(), || again.function(&created)).map(drop)?;
@@ -137,7 +137,7 @@ fn a_librarys_kernel_is_asked_for_once() {
             drop(created);
             assert!(driver.session.names_since(mark).contains(&"cuCtxDestroy_v2"));
         }
-        // A name that is not there is asked for each time, and the error lists some that are.
+        // A missing name is queried each time, and the error lists some existing names.
         for _ in 0..2 {
             let missing = driver.session.mark();
             let error = library.kernel("missing").expect_err("there is none").to_string();
@@ -151,7 +151,7 @@ fn a_librarys_kernel_is_asked_for_once() {
     });
 }
 
-/// What could not be found is reported by the launch, which then asks for nothing.
+/// The launch reports a kernel that was not found, and then makes no call.
 #[test]
 fn a_launch_reports_that_its_kernel_was_not_found() {
     Counted::run(|driver| {
@@ -162,7 +162,7 @@ fn a_launch_reports_that_its_kernel_was_not_found() {
         driver.session.fail_nth(Some("cuKernelGetFunction"), 1, code);
         let mut launch = stream.kernel(&nothing).block(1);
         let mark = driver.session.mark();
-        // SAFETY: refused.
+        // SAFETY: the launch is refused.
         let refused = unsafe { launch.launch() };
         let named = matches!(
             refused,
@@ -175,7 +175,7 @@ fn a_launch_reports_that_its_kernel_was_not_found() {
     });
 }
 
-/// A typed kernel asks what its first launch would ask.
+/// Loading a typed kernel queries what its first launch would query.
 #[test]
 fn a_typed_kernel_asks_when_it_is_loaded() {
     cuda_core::kernel! {
@@ -207,10 +207,10 @@ fn what_is_refused_costs_nothing() {
             let mut launch = stream.kernel(&add_one).block(1).arg(&mut x).arg(16u32);
             for (grid, block) in [(0, 1), (1, 0), (1, 1025), (u32::MAX, 1)] {
                 launch = launch.grid(grid).block(block);
-                // SAFETY: refused.
+                // SAFETY: the launch is refused.
                 assert!(unsafe { launch.launch() }.is_err(), "{grid}, {block}");
             }
-            // SAFETY: refused: one argument too many.
+            // SAFETY: the launch is refused: it has one argument too many.
             assert!(unsafe { launch.grid(1).block(1).arg(1u8).launch() }.is_err());
         });
         Ok(())
@@ -256,7 +256,7 @@ fn loading_and_unloading() {
     });
 }
 
-/// Each call of the builder appears in the driver's attribute list.
+/// Each method of the builder adds an attribute to the driver's list.
 #[test]
 fn m_attributes_arrive() {
     const PTX: &str = "\
@@ -299,7 +299,7 @@ fn m_attributes_arrive() {
         assert_eq!(seen, none);
         let seen = launched(|launch| launch.memory_sync_domain(MemorySyncDomain::Remote))?;
         assert_eq!(seen, LaunchAttributes { memory_sync_domain: 1, ..none });
-        // An attribute set twice has the last value; the others remain.
+        // An attribute set twice has the last value; the other attributes remain.
         let seen = launched(|launch| launch.priority(-1).cooperative().priority(-2))?;
         let both = LaunchAttributes { priority: Some(-2), cooperative: true, ..none };
         assert_eq!(seen, both);

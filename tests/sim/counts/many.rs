@@ -1,4 +1,4 @@
-//! Groups: one call per copy, and events only where a stream has to wait.
+//! Groups: one call per copy, and events only if a stream has to wait.
 
 use cuda_core::{DeviceBuffer, DeviceGroup, PinnedBuffer};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const DEVICES: usize = 4;
 
-/// Brings the group's buffers into a state in which they are known to be idle.
+/// Waits until the group's buffers are known to be idle.
 fn idle(group: &DeviceGroup, buffers: &[DeviceBuffer<u8>]) -> Result<()> {
     group.synchronize()?;
     buffers.iter().try_for_each(DeviceBuffer::synchronize)
@@ -15,7 +15,7 @@ fn idle(group: &DeviceGroup, buffers: &[DeviceBuffer<u8>]) -> Result<()> {
 #[test]
 fn a_group_costs_its_streams() {
     Counted::run(|driver| {
-        // One stream per device, and one for what it sends to others.
+        // One stream per device, and one for what the device sends to others.
         let create = entered(["cuStreamCreateWithPriority"]).repeat(2 * DEVICES);
         let group = driver.expect(create, DeviceGroup::all)?;
         driver.expect(relaxed(SYNC).repeat(2 * DEVICES), || group.synchronize())?;
@@ -34,7 +34,7 @@ fn an_upload_to_all_costs_one_each() {
         driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all(&host, &mut copies))?;
         driver.expect([], || group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty)))?;
         idle(&group, &copies)?;
-        // Each stream stages small slices in a chunk that it keeps from its first use on.
+        // From its first use on, each stream keeps a chunk in which it stages small slices.
         group.upload_all(&[2; 64], &mut copies)?;
         driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all(&[3; 64], &mut copies))?;
         Ok(())
@@ -82,7 +82,7 @@ fn copies_between_devices_cost_one_each_once_events_have_been_recorded() {
     });
 }
 
-/// If the events were recorded between the copies, each would also wait for its neighbour's copy.
+/// If the events were recorded between the copies, each copy would also wait for its neighbour's copy.
 #[test]
 fn what_a_ring_waits_for_is_recorded_before_its_first_copy() {
     Counted::run(|driver| {
@@ -90,7 +90,7 @@ fn what_a_ring_waits_for_is_recorded_before_its_first_copy() {
         let group = DeviceGroup::all()?;
         let mut here = group.alloc_zeroed::<u8>(64)?;
         let mut there = group.alloc_zeroed::<u8>(64)?;
-        // Until each stream has its events.
+        // Twice, until each stream has its events.
         for _ in 0..2 {
             group.rotate(&here, &mut there, 1)?;
             group.rotate(&there, &mut here, 1)?;
@@ -109,7 +109,7 @@ fn a_small_broadcast_spreads_like_a_tree() {
     Counted::run(|driver| {
         let group = DeviceGroup::all()?;
         let mut buffers = group.alloc_zeroed::<u8>(64)?;
-        // The first time creates an event.
+        // The first broadcast creates an event.
         group.broadcast(&mut buffers, 1)?;
         idle(&group, &buffers)?;
         // 1 → 2; 1 → 3 and 2 → 0, which waits for the copy to 2.

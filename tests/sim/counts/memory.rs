@@ -1,4 +1,4 @@
-//! Memory other than stream-ordered.
+//! Memory that is not stream-ordered.
 
 use cuda_core::{
     DeviceBuffer, MemoryPool, PeerAccess, PinnedBuffer, PointerAttributes, Registered,
@@ -55,8 +55,7 @@ fn memory_of_others_costs_a_guard() {
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
         let imported = driver.expect(import, || {
-            // SAFETY: of this size, and no other code uses it.
-
+            // SAFETY: the descriptor is of this size, and no other code uses the memory.
             unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) }
         })?;
         let map = entered([EXCHANGE, "cuExternalMemoryGetMappedBuffer", EXCHANGE]);
@@ -91,8 +90,8 @@ fn registering_costs_a_guard() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let new = |host: Vec<u32>| Registered::new(&context, host, RegisterFlags::PORTABLE);
-        // The library queries whether other code has registered the memory: if so, a failed call
-        // must not unregister it.
+        // The library queries whether other code has registered the memory: if so, a failed call must not
+        // unregister it.
         let look = "cuPointerGetAttributes";
         let register = entered([EXCHANGE, look, "cuMemHostRegister_v2", EXCHANGE]);
         let host = driver.expect(register.clone(), || new(vec![1; 16]))?;
@@ -118,8 +117,8 @@ fn managed_memory_costs_what_device_memory_does() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let alloc = [
-            // Whether the device has managed memory, and whether each of the four devices accesses
-            // it concurrently with the host.
+            // Queries whether the device has managed memory, and whether each of the four devices accesses it
+            // concurrently with the host.
             &[ATTRIBUTE; 5][..],
             &entered([EXCHANGE, "cuMemAllocManaged", EXCHANGE]),
         ];
@@ -168,8 +167,8 @@ fn pools_cost_one_call_each() {
         driver.expect(relaxed("cuMemPoolSetAccess"), || {
             pool.set_access(peer, PeerAccess::ReadWrite)
         })?;
-        // S42: the work of both devices ends first. No stream may be captured: a query of the
-        // legacy stream covers all blocking ones.
+        // S42: the work of both devices completes first. No stream may be captured: a query of the legacy
+        // stream covers all blocking ones.
         let wait = entered([ASK, ASK, EXCHANGE, "cuCtxSynchronize", EXCHANGE]);
         let [ask, set] = ["cuMemPoolGetAccess", "cuMemPoolSetAccess"].map(relaxed);
         let revoke = [&wait[..], &wait, &ask, &set].concat();

@@ -1,4 +1,4 @@
-//! What NCCL is asked, and the driver beside it.
+//! Calls of NCCL, and driver calls beside them.
 
 use std::thread;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use support::two_devices;
 
 use super::*;
 
-/// Asked until nothing is in progress.
+/// Called until no operation is in progress.
 const POLL: &str = "ncclCommGetAsyncError";
 const REDUCE: &str = "ncclAllReduce";
 
-/// The calls of an operation under a guard, where nothing is current.
+/// The calls of an operation under a guard, if no context is current.
 fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     [&[GET, SET], &calls[..], &[GET, SET, GET]].concat()
 }
 
-/// The calls of an operation, without the polls, and how many polls there were.
+/// Returns the calls of an operation without the polls, and the number of polls.
 fn counted<R>(driver: &Counted, operation: impl FnOnce() -> R) -> (Vec<&'static str>, usize, R) {
     let mark = driver.session.mark();
     let result = operation();
@@ -46,7 +46,7 @@ fn an_all_reduce_costs_a_group() {
             reduced?;
             let group = ["ncclGroupStart", REDUCE, REDUCE, "ncclGroupEnd"];
             assert_eq!(names, guarded(group));
-            // Each rank once; more often if it is in progress.
+            // Each rank is polled once, and more often if it is in progress.
             assert!(if blocking { polls == 0 } else { polls >= 2 }, "{polls} polls");
             ranks.finalize()?;
         }
@@ -94,7 +94,7 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
         let timed_out = matches!(&alone, Err(Error::Nccl(it)) if matches!(**it, NcclError::TimedOut { rank: 0, .. }));
         assert!(timed_out, "{alone:?}");
         assert_eq!(driver.session.calls("ncclCommAbort"), 1);
-        // Nothing was left on the stream.
+        // No work was left on the stream.
         streams[0].synchronize()
     });
 }
@@ -103,7 +103,7 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
 fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
     Counted::run(|driver| {
         let (contexts, streams) = two_devices()?;
-        // An interpreter takes long for what the ranks do together first.
+        // An interpreter takes long for the ranks' first collective.
         let limit = Duration::from_millis(if cfg!(miri) { 2000 } else { 500 });
         let options = CommunicatorOptions::new().blocking(false).limit(limit);
         let ranks = Ranks::init_all_with(&contexts, &options)?;
@@ -111,13 +111,13 @@ fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
         let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;
-        // SAFETY: what is captured is not launched, and the other rank is not used.
+        // SAFETY: the captured operation is not launched, and the other rank is not used.
         let ranks = unsafe { ranks.into_communicators() };
         let graph = Graph::capture(&contexts[0], |captured| {
             ranks[0].on(captured)?.all_reduce_in_place(&mut sums[0], Reduction::Sum)
         })?;
         let mut exec = graph.instantiate()?;
-        // The other rank does not split. The communicator is aborted then.
+        // The other rank does not split, so the communicator is aborted.
         let split = ranks[0].split(Some(0), 0);
         assert!(
             matches!(split, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { .. })),
@@ -152,7 +152,7 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
             let options = CommunicatorOptions::new().blocking(blocking);
             let refused = Ranks::init_all_with(&contexts, &options).map(drop);
             assert!(matches!(refused, Err(Error::Nccl(_))), "{refused:?}");
-            // Other threads abort them.
+            // Other threads abort the ranks.
             let names = driver.session.since(mark).into_iter().map(|call| call.name);
             let of_nccl = names.filter(|name| {
                 ["ncclGroupStart", JOIN, "ncclGroupEnd", "ncclCommAbort"].contains(name)
@@ -169,11 +169,11 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
     });
 }
 
-/// Two threads that lock the same ranks in different orders wait for each other.
+/// Two threads that lock the same ranks in different orders would wait for each other.
 #[test]
 fn finalizing_beside_an_operation_of_another_thread_ends() {
     Counted::run(|driver| {
-        // One question for each rank.
+        // In this mode each rank is polled once.
         driver.session.set_mode(Mode::Eager);
         let contexts = Device::contexts((0..3).map(Device::get).collect::<Result<Vec<_>>>()?)?;
         let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
@@ -181,8 +181,8 @@ fn finalizing_beside_an_operation_of_another_thread_ends() {
         let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
         let orders = [[1, 3, 5], [5, 3, 1], [1, 5, 3], [3, 1, 5], [3, 5, 1], [5, 1, 3]];
         for order in &orders[..if cfg!(miri) { 2 } else { orders.len() }] {
-            // The heap returns blocks in the order in which they were freed, or in the opposite one: the
-            // ranks lie in memory in some other order in each round.
+            // The heap returns blocks in the order in which they were freed, or in the reverse order: in each
+            // round the ranks lie in memory in a different order.
             let alone = |_| Ranks::init_all(&contexts[..1]).map(Some);
             let mut others = (0..7).map(alone).collect::<Result<Vec<_>>>()?;
             order.iter().for_each(|at| drop(others[*at].take()));
@@ -191,7 +191,7 @@ fn finalizing_beside_an_operation_of_another_thread_ends() {
             reduce()?;
             streams.iter().try_for_each(|stream| stream.synchronize())?;
             let before = driver.session.calls(SET);
-            // Until so many more threads have entered a context, and then come to a lock.
+            // Waits until that many more threads have entered a context, and then reach a lock.
             let entered = |threads: u64| {
                 while driver.session.calls(SET) < before + threads {
                     thread::yield_now();
@@ -213,7 +213,7 @@ fn finalizing_beside_an_operation_of_another_thread_ends() {
                 entered(2);
                 drop((first, second, third));
                 let [waited, reduced] = [waiting, reducing].map(|it| it.join().expect("no panic"));
-                // The operation comes too late, perhaps; then the ranks are aborted.
+                // The operation may come too late; then the ranks are aborted.
                 for result in [waited, reduced] {
                     assert!(matches!(result, Ok(()) | Err(Error::Nccl(_))), "{result:?}");
                 }

@@ -1,4 +1,4 @@
-//! Calls for ordering: none on one stream, none for a known order, two for a real dependency.
+//! Calls for ordering: none within one stream, none for a known order, two for a real dependency.
 
 use cuda_core::{Device, Event, EventFlags, PinnedBuffer};
 
@@ -30,7 +30,7 @@ fn the_first_dependency_of_a_stream_makes_its_event() {
     });
 }
 
-/// The host has waited for the program's own event: nothing else has to show that the copy is done.
+/// The host has waited for the program's own event: no other call has to show that the copy is complete.
 #[test]
 fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
     Counted::run(|driver| {
@@ -46,7 +46,7 @@ fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
         driver.expect([""; 0], || host.as_slice().map(drop))?;
         assert!(!s.query()?, "the fill is still pending");
 
-        // Queried.
+        // The event is queried.
         s.download(&a, &mut host)?;
         event.record(&s)?;
         s.fill(&mut b, 2)?;
@@ -54,21 +54,21 @@ fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
         driver.expect([""; 0], || host.as_slice().map(drop))?;
 
         let waits = || [[RECORD].as_slice(), &relaxed("cuEventSynchronize")].concat();
-        // Recorded on another stream meanwhile.
+        // The event is recorded on another stream meanwhile.
         s.download(&a, &mut host)?;
         event.record(&s)?;
         event.record(&t)?;
         driver.expect(relaxed("cuEventSynchronize"), || event.synchronize())?;
         driver.expect(waits(), || host.as_slice().map(drop))?;
 
-        // Other code may have recorded it anywhere.
+        // Other code may have recorded the event anywhere.
         s.download(&a, &mut host)?;
         event.record(&s)?;
         let raw = event.as_raw();
         event.synchronize()?;
         driver.expect(waits(), || host.as_slice().map(drop))?;
 
-        // From the start, if it is an event of other code.
+        // An event of other code may have been recorded anywhere from the start.
         // SAFETY: `event` destroys it when it is dropped.
         let theirs = unsafe { Event::from_raw(raw, EventFlags::DISABLE_TIMING, &context, event) }?;
         s.download(&a, &mut host)?;
@@ -79,7 +79,7 @@ fn what_an_event_has_shown_to_be_done_is_not_waited_for() {
     });
 }
 
-/// A stream that was made to wait for the program's own event waits for nothing else before it.
+/// A stream that waits for the program's own event waits for nothing else before that event.
 #[test]
 fn what_a_stream_has_waited_for_by_an_event_it_does_not_wait_for_again() {
     Counted::run(|driver| {
@@ -99,7 +99,7 @@ fn what_a_stream_has_waited_for_by_an_event_it_does_not_wait_for_again() {
             driver.expect([WAIT], || compute.wait_event(event))?;
             driver.expect([COPY], || compute.copy(part, &mut result))?;
         }
-        // The event's last record is another stream's: it shows nothing of this one.
+        // The event's last record is on another stream, so it shows nothing about this one.
         let mut part = up.alloc::<u32>(16)?;
         up.upload(&host, &mut part)?;
         events[0].record(&up)?;
@@ -228,12 +228,12 @@ fn host_functions_of_a_blocking_stream_cost_a_checkpoint_of_each_stream_of_its_s
         }
         let mut fill = legacy.alloc::<u8>(1)?;
         context.synchronize()?;
-        // Nothing is pending on any of them.
+        // No work is pending on any of the streams.
         driver.expect([launch], || a.launch_host_func(|| {}))?;
         context.synchronize()?;
         let (_on_s, _on_b) = (s.alloc::<u8>(1)?, b.alloc::<u8>(1)?);
         driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
-        // Its own event; the other stream has one.
+        // The stream needs its own event; the other stream already has one.
         driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
         // A stream outside the set is not involved.
         driver.expect([RECORD, launch], || s.launch_host_func(|| {}))?;
@@ -263,7 +263,7 @@ fn the_host_waits_on_one_event() {
         driver.expect([""; 0], || host.as_slice().map(drop))?;
         driver.expect([""; 0], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
         driver.expect([""; 0], || host.as_mut_slice().map(drop))?;
-        // A wait of any kind counts as known afterwards.
+        // After a wait of any kind, the work counts as complete.
         t.wait_stream(&s)?;
         t.download(&a, &mut host)?;
         t.synchronize()?;
@@ -271,7 +271,7 @@ fn the_host_waits_on_one_event() {
         t.download(&a, &mut host)?;
         context.synchronize()?;
         driver.expect([""; 0], || host.as_mut_slice().map(drop))?;
-        // Nor do readers prevent the host from reading.
+        // Readers do not prevent the host from reading either.
         let mut b = s.alloc::<u32>(16)?;
         s.upload(&host, &mut b)?;
         driver.expect([""; 0], || host.as_slice().map(drop))?;
@@ -297,7 +297,7 @@ fn polling_costs_a_query_once_recorded() {
     });
 }
 
-/// Work of another library costs what conflicts need, however many buffers it uses, and a question
+/// Work of another library makes the calls that conflicts need, however many buffers it uses, and queries
 /// whether other code, which has the handle, captures the stream.
 #[test]
 fn library_work_costs_its_conflicts() {

@@ -1,4 +1,4 @@
-//! Borrowed slices: one call per small one, and a wait where data comes back.
+//! Borrowed slices: one call per small slice, and a wait if data is copied back.
 
 use cuda_core::{Device, Signal, WaitValue};
 use support::Staged;
@@ -86,7 +86,7 @@ fn a_chunk_that_another_stream_may_be_done_with_costs_a_question() {
         let (_, s, t) = two_streams()?;
         let slice = vec![1; 400 << 10];
         let (mut a, mut b) = (s.alloc::<u8>(slice.len())?, t.alloc::<u8>(slice.len())?);
-        // Two fit a chunk, so the first chunk is returned, with an event after it.
+        // Two slices fit a chunk, so the first chunk is returned, with an event after it.
         (0..3).try_for_each(|_| s.upload(&slice, &mut a))?;
         let expected = [&relaxed("cuEventQuery")[..], &[UPLOAD]].concat();
         driver.expect(expected, || t.upload(&slice, &mut b))
@@ -108,7 +108,7 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
             let stream = Device::get(0)?.create_stream()?;
             let mut buffer = stream.alloc::<u8>(slice.len())?;
             stream.wait_signal(&signal, WaitValue::Geq(1))?;
-            // Two fit a chunk, so the first chunk is returned, with an event after it.
+            // Two slices fit a chunk, so the first chunk is returned, with an event after it.
             (0..3).try_for_each(|_| stream.upload(&slice, &mut buffer))?;
             others.push((stream, buffer));
         }
@@ -124,9 +124,9 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
 #[test]
 fn a_large_slice_costs_a_copy_a_piece_and_a_record_a_chunk_or_piece() {
     const CHUNK: usize = 4 << 10;
-    // Up: pieces of a quarter of a chunk, smaller at the ends of the slice, down to 256 bytes.
+    // Uploads: pieces of a quarter of a chunk, smaller at the ends of the slice, down to 256 bytes.
     const UP: [usize; 3] = [6, 4, 6];
-    // Down: whole chunks, smaller at the ends.
+    // Downloads: whole chunks, smaller at the ends.
     const DOWN: usize = 5 + 1 + 5;
     Counted::run(|driver| {
         // A chunk that becomes free early would save the allocation of another.

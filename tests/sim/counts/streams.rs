@@ -29,8 +29,7 @@ fn semaphores_of_others_cost_a_guard() {
         let fd = std::fs::File::open("/dev/null").expect("a file").into();
         let import = entered([EXCHANGE, "cuImportExternalSemaphore", EXCHANGE]);
         let semaphore = driver.expect(import, || {
-            // SAFETY: the simulated driver takes any descriptor for a semaphore's.
-
+            // SAFETY: the simulated driver accepts any descriptor as a semaphore.
             unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) }
         })?;
         let signal = entered(["cuSignalExternalSemaphoresAsync"]);
@@ -90,19 +89,19 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
             // SAFETY: the owner is a handle of the stream.
             unsafe { Stream::from_raw(raw, &context, owner.clone()) }
         };
-        // Its context, whether it is captured, and whether the legacy stream waits for it.
+        // Queries the stream's context, whether it is captured, and whether the legacy stream waits for it.
         let looked = ["cuStreamGetCtx", ASK, "cuStreamGetFlags"];
         driver.expect(looked, || wrap().map(drop))?;
         let per_thread = std::ptr::without_provenance_mut(2);
         driver.refused(|| {
-            // SAFETY: the handle means no stream that could be destroyed.
+            // SAFETY: the handle does not refer to a stream that could be destroyed.
             unsafe { Stream::from_raw(per_thread, &context, ()) }
         });
         Ok(())
     });
 }
 
-/// Other code may capture a stream if it has the handle.
+/// Other code that has its handle may capture a stream.
 #[test]
 fn a_stream_whose_handle_was_given_away_is_asked_about() {
     Counted::run(|driver| {
@@ -126,7 +125,7 @@ fn values_cost_1_and_waits_a_checkpoint_where_work_is_pending() {
         let (context, s, _) = two_streams()?;
         let mut word = context.alloc::<u32>(1)?;
         let mut wide = context.alloc::<u64>(1)?;
-        // Queried once per device.
+        // The ability is queried once per device.
         s.write_value(&mut wide, 0)?;
         driver.expect(["cuStreamWriteValue32_v2"], || s.write_value(&mut word, 1))?;
         driver.expect(["cuStreamWriteValue64_v2"], || s.write_value(&mut wide, 1))?;

@@ -1,11 +1,11 @@
-//! Tensors of DLPack, handed over and taken back.
+//! DLPack tensors that are handed over and taken back.
 
 use cuda_core::SharedSlice;
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 
 use super::*;
 
-/// A tensor of that memory, as another library would hand it over.
+/// Imports a tensor of that memory, as if another library had handed it over.
 fn imported(memory: &SharedSlice<u32>, stream: &Stream) -> Result<SharedSlice<u32>> {
     let tensor = Tensor::shared(memory.clone(), &[memory.len()], None)?;
     let raw = tensor.into_raw(&Consumer::Stream(stream.clone()))?;

@@ -1,4 +1,4 @@
-//! One call for any number of rows, one for a batch of any length.
+//! Transfers: one call for any number of rows, one for a batch of any length.
 
 use cuda_core::{Batch, Device, PinnedBuffer, Shape};
 
@@ -29,7 +29,7 @@ fn rows_cost_1() {
                 stream.copy_pitched(b.pitched(shape)?, host.pitched_mut(shape)?)
             })?;
         }
-        // A fill treats adjacent slices as one plane; slices with gaps not.
+        // A fill treats adjacent slices as one plane, but not slices with gaps.
         let fill = "cuMemsetD2D32Async";
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(plane)?, 1))?;
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(volume)?, 1))?;
@@ -112,7 +112,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
     let not_supported = cuda_sys::CUDA_ERROR_NOT_SUPPORTED;
     let one_by_one: &[_] = &[UPLOAD, UPLOAD];
     for (faults, then) in [
-        // Drivers for CUDA 12.8 and 12.9, older ones, and devices that lack batches.
+        // Drivers for CUDA 12.8 and 12.9, older drivers, and devices without batches.
         (&[(BATCH, newer)][..], &[FIRST_BATCH][..]),
         (&[(BATCH, newer), (FIRST_BATCH, newer)], one_by_one),
         (&[(BATCH, not_supported)], one_by_one),

@@ -10,7 +10,7 @@ use super::*;
 const ATTRIBUTE: &str = "cuDeviceGetAttribute";
 const GRANULARITY: &str = "cuMemGetAllocationGranularity";
 
-/// The calls that need a context, each with its own guard.
+/// The calls of operations that need a context, each under its own guard.
 fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     let relaxed = [&[EXCHANGE], &calls[..], &[EXCHANGE]].concat();
     [&[GET, SET], &relaxed[..], &[SET]].concat()
@@ -67,7 +67,7 @@ fn memory_for_rdma_is_marked_and_refused_where_the_device_has_none() {
         let other = PhysicalMemory::new(&contexts[0], 1, ShareableHandle::None)?;
         for (memory, flag) in [(&memory, 1), (&other, 0)] {
             let mut properties = CUmemAllocationProp::default();
-            // SAFETY: the memory is live, and the properties have a place.
+            // SAFETY: the memory is live, and the properties are valid for a write.
             let code =
                 unsafe { cuMemGetAllocationPropertiesFromHandle(&mut properties, memory.as_raw()) };
             assert_eq!((code, properties.allocFlags.gpuDirectRDMACapable), (CUDA_SUCCESS, flag));

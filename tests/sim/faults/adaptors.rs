@@ -1,4 +1,4 @@
-//! Adaptors stay consistent with one another whatever call fails below them.
+//! Adaptors stay consistent with each other whichever inner call fails.
 
 use std::sync::Arc;
 

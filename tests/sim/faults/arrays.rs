@@ -66,7 +66,7 @@ fn textures_and_surfaces() {
     });
 }
 
-/// After a single failure, everything can be tried again.
+/// After a single failure, every step can be repeated.
 #[test]
 fn each_step_again() {
     sweep(|| {
@@ -86,7 +86,7 @@ fn each_step_again() {
     });
 }
 
-/// Closes the value, and again what `close` returned after a failure.
+/// Closes the value; after a failure, also closes what `close` returned.
 fn closed<T>(value: T, close: fn(T) -> std::result::Result<(), Rejected<T>>) -> Result<()> {
     match close(value) {
         Ok(()) => Ok(()),

@@ -1,9 +1,9 @@
 //! Enqueues that take effect although they return an error.
 //!
-//! "Note that this function may also return error codes from previous, asynchronous launches", the
-//! CUDA reference says of most calls that enqueue something; it does not say whether the call
-//! itself took effect. So the library counts work whose enqueue failed as enqueued: before it
-//! frees, reuses or reads the memory, it waits for that work.
+//! "Note that this function may also return error codes from previous, asynchronous launches", the CUDA
+//! reference says of most calls that enqueue something; it does not say whether the call itself took effect.
+//! So the library counts work whose enqueue failed as enqueued: it waits for that work before it frees,
+//! reuses or reads the memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -19,8 +19,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
-use support::judge::{self, DropFailures};
-use support::{one_stream, two_streams};
+use support::{DropReports, judge, one_stream, two_streams};
 
 use super::harness::{Scenario, Token, first};
 use super::stack;
@@ -61,11 +60,11 @@ const RELEASES: &[&str] = &[
 struct Run {
     mode: Mode,
     fault: Option<Belated>,
-    /// Calls that the library repeats after a failure.
+    /// The functions that the library calls again after a failure.
     tried_again: &'static [&'static str],
 }
 
-/// Which call, of any function, takes effect and fails, and whether it also loses the context.
+/// Selects the call, of any function, that takes effect and fails, and whether it also loses the context.
 #[derive(Debug, Clone, Copy)]
 enum Belated {
     Once(u64),
@@ -82,21 +81,21 @@ impl Belated {
     }
 }
 
-/// Runs the scenario without a fault, then with one at each of its enqueues. Asserts of each run
-/// that nothing panicked, that the driver saw no misuse, that the context stack is unchanged, and
-/// that what leaked was reported.
+/// Runs the scenario without a fault, then with one at each of its enqueues. Asserts of each run that nothing
+/// panicked, that the driver saw no misuse, that the context stack is unchanged, and that leaks were
+/// reported.
 fn sweep(scenario: Scenario) {
     every(ENQUEUES, &[], scenario);
 }
 
-/// With a fault at each release instead: an object that is gone is reported as if it had stayed,
+/// Like [`sweep`], with a fault at each release. An object that is gone is reported like one that remains,
 /// since the library cannot know, and is never released again.
 fn sweep_releases(scenario: Scenario) {
     every(RELEASES, &[], scenario);
 }
 
-/// [`sweep_releases`], where a repeated call of `tried_again` finds the object gone, and it is not
-/// reported.
+/// Like [`sweep_releases`], for scenarios in which a repeated call of `tried_again` finds the object gone, so
+/// that it is not reported.
 fn sweep_releases_tried_again(tried_again: &'static [&str], scenario: Scenario) {
     every(RELEASES, tried_again, scenario);
 }
@@ -120,15 +119,15 @@ fn every(victims: &'static [&str], tried_again: &'static [&str], scenario: Scena
             }
         }
     };
-    // A thread of its own, on which nothing is current.
+    // On a thread of its own, without a current context.
     let swept = thread::scope(|scope| scope.spawn(sweep).join());
     swept.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// One run; returns the calls that it made.
+/// Runs the scenario once, and returns the calls that it made.
 fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     let session = support::simulator_in(run.mode);
-    let drops = DropFailures::begin();
+    let drops = DropReports::listen();
     let mark = session.mark();
     if let Some(fault) = run.fault {
         session.inject(fault.fault());
@@ -165,7 +164,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     assert_eq!(after, [0; 0], "{}: the context stack changed", here());
     let leaks = session.leaks();
     if victim.is_some_and(|victim| RELEASES.contains(victim)) {
-        // The first report names what the victim released, or what that was a part of.
+        // The first report names what the failed call released, or its owner.
         let first = reported.failures.first().map(|failure| failure.handle);
         let known = first.is_some() || run.tried_again.contains(victim.unwrap_or(&""));
         assert!(known, "{}: not reported", here());
@@ -180,7 +179,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     calls
 }
 
-/// Copies up, across and down and fills; then drops everything at once, host memory first.
+/// Copies up, across and down, and fills; then drops everything at once, host memory first.
 fn copies<K: StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[7_u8; 64])?;
@@ -222,7 +221,7 @@ fn memory_is_freed_behind_its_copies_on_default_streams() {
     });
 }
 
-/// The host reads and writes nothing that a copy may still touch.
+/// The host does not read or write memory that a copy may still access.
 #[test]
 fn the_host_waits() {
     sweep(|| {
@@ -236,7 +235,7 @@ fn the_host_waits() {
         if up.is_ok() && down.is_ok() {
             assert_eq!(bytes, [1; 64]);
         }
-        // A late copy does not change it.
+        // A late copy does not change the memory.
         stream.synchronize()?;
         assert_eq!(host.as_slice()?, bytes);
         up.and(down)
@@ -323,7 +322,7 @@ fn nothing_is_released_twice() {
     });
 }
 
-/// Closes an owner. After an error a program may try again, or drop what `close` returned.
+/// Closes an owner. After an error it tries again, or drops what `close` returned, as a program may.
 fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), Rejected<T>>) -> Result<()> {
     let Err(Rejected { error, value: owner }) = close(owner) else {
         return Ok(());
@@ -359,7 +358,7 @@ fn nothing_is_closed_twice() {
     });
 }
 
-/// Two chunks, the first of them in use.
+/// Creates a buffer of two chunks, the first of them in use.
 fn mapped(context: &Context) -> Result<VirtualBuffer<u8>> {
     let mut list = VirtualBuffer::new(context, 8 << 20)?;
     list.grow_to(1)?;
@@ -399,7 +398,7 @@ fn mapped_and_sampled_objects_are_not_closed_twice() {
     });
 }
 
-/// Nor is it used again, if there is another slab for the next request.
+/// A slab that may be gone is not used again, if the next request has another slab.
 #[test]
 fn pinned_slabs_are_not_used_once_they_may_be_gone() {
     sweep_releases(|| {
@@ -420,7 +419,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
     });
 }
 
-/// Chunks allocated by the driver, which only copies use.
+/// Chunks that the driver allocated, and that only copies use.
 #[test]
 #[cfg_attr(miri, ignore = "as with slabs, above")]
 fn chunks_are_not_used_once_they_may_be_gone() {
@@ -434,7 +433,7 @@ fn chunks_are_not_used_once_they_may_be_gone() {
             stream.upload(&[value; 64], &mut buffer)?;
             stream.download(&buffer, &mut back)?;
             assert_eq!(back, [value; 64]);
-            // The stream has its own chunk, which is released with it.
+            // The stream has its own chunk, which is released with the stream.
             let other = first()?.1.create_stream()?;
             other.upload(&[value; 64], &mut buffer)?;
             other.download(&buffer, &mut back)?;

@@ -1,4 +1,4 @@
-//! The caching pool: no block is lost, used too early or given out twice, whatever fails.
+//! The caching pool: no block is lost, used too early or allocated twice, whichever call fails.
 
 use cuda_core::{
     Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Rejected, Result, Stream,
@@ -7,10 +7,10 @@ use cuda_core::{
 
 use super::harness::sweep;
 
-/// A segment of the pool.
+/// The size of a segment of the pool.
 const U: usize = 2 << 20;
 
-/// Allocates, and checks the counters: a failed allocation changes none.
+/// Allocates, and checks that a failed allocation changes no counter.
 fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuffer<u8>> {
     let before = agree(pool, stream);
     let buffer = stream.alloc_with(&pool.allocator(), bytes);
@@ -22,14 +22,14 @@ fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuff
     buffer
 }
 
-/// Bytes in use; asserts that all counters agree.
+/// Returns the bytes in use, and asserts that all counters agree.
 fn agree(pool: &CachingPool, stream: &Stream) -> usize {
     let usage = pool.usage(stream.device());
     assert_eq!(usage.used + usage.free + usage.pending, usage.reserved, "{usage:?}");
     usage.used
 }
 
-/// Writes the first bytes on one stream, and reads them on another.
+/// Writes the first bytes on one stream, and reads them on the other.
 fn round_trip(buffer: &mut DeviceBuffer<u8>, writes: &Stream, reads: &Stream) -> Result<()> {
     writes.fill(buffer.slice_mut(..64)?, 0x5A)?;
     let mut back = [0; 64];
@@ -111,7 +111,7 @@ fn in_a_pool_that_goes_first() {
         two.fill(second.slice_mut(..64)?, 1)?;
         drop(first);
         drop(pools);
-        // Its segment is freed with it, after both streams.
+        // The pool's segment is freed with it, after both streams' work.
         drop(second);
         drop(one);
         two.synchronize()

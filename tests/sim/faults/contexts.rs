@@ -232,12 +232,12 @@ fn green_context() {
     });
 }
 
-/// A value that knows the context it was made in, and must be dropped in that context.
+/// A value that remembers the context it was created in, and must be dropped with that current.
 struct Handle {
     made_in: Option<Context>,
 }
 
-/// The current context, if the driver returns it.
+/// Returns the current context, if the driver returns it.
 fn current() -> Option<Context> {
     again(Context::current).ok().flatten()
 }
@@ -257,7 +257,7 @@ fn library_handles() {
         let created = Context::new(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle { made_in: current() }));
         for context in [&primary, &created] {
-            // Again after a failure: made anew, or the same.
+            // After a failure this runs again, with a new value or the same.
             again(|| {
                 slot.with(context, |handle| {
                     assert!(handle.made_in.as_ref().is_none_or(|made_in| made_in == context));
@@ -265,7 +265,7 @@ fn library_handles() {
                 })
             })?;
         }
-        // Its end drops the values, each in its context.
+        // The slot's drop drops the values, each in its context.
         drop(slot);
         Ok(())
     });

@@ -5,7 +5,7 @@ use support::two_streams;
 
 use super::harness::{again, first, sweep};
 
-/// Copies up, across and down, fills a part, and reads.
+/// Copies up, across and down, fills a part, and reads the result.
 fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[1u16, 2, 3, 4, 5, 6, 7, 8])?;
@@ -107,7 +107,7 @@ fn every_operation_again() {
     });
 }
 
-/// Continues after every failure: what one operation left must not break a later one.
+/// Continues after every failure: an earlier failed operation must not break a later one.
 #[test]
 fn every_operation_regardless() {
     sweep(|| {

@@ -1,4 +1,4 @@
-//! Drops in several orders, and their fallible twins.
+//! Drops in several orders, and `close` in their place.
 
 use cuda_core::{
     Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Result,
@@ -98,8 +98,7 @@ fn legacy_stream_first() {
     });
 }
 
-/// When `close` fails it returns the object; here that is dropped, which tries again if the object
-/// was kept.
+/// If `close` fails it returns the object, which is then dropped: this tries again if the object was kept.
 #[test]
 fn explicit_twins() {
     sweep(|| {
@@ -125,7 +124,7 @@ fn explicit_twins() {
     });
 }
 
-/// What `close` returned with an error still works, or is empty.
+/// An object that `close` returned with an error still works, or is empty.
 #[test]
 fn refused_twins_live_on() {
     sweep(|| {

@@ -1,5 +1,5 @@
-//! `close` where the releasing call fails: the library cannot know whether the call took effect.
-//! The returned object is empty: nothing can be used, or released a second time.
+//! `close` whose releasing call fails: the library cannot know whether the call took effect. The returned
+//! object is empty: it cannot be used, or released a second time.
 
 mod memory;
 
@@ -14,7 +14,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
-use support::judge::{self, DropFailures};
+use support::{DropReports, judge};
 
 use super::harness::first;
 use super::stack;
@@ -28,7 +28,7 @@ struct Case<T> {
     close: fn(T) -> Closed<T>,
     /// The resources that the drop hook reports.
     lost: &'static [Resource],
-    /// Uses the returned object, without success.
+    /// Uses the returned object, which must fail.
     used: fn(&mut T),
 }
 
@@ -44,7 +44,7 @@ impl<T> Case<T> {
 
     fn attempt(&self, mode: Mode, takes_effect: bool) {
         let session = support::simulator_in(mode);
-        let drops = DropFailures::begin();
+        let drops = DropReports::listen();
         let owner = (self.make)().expect("no fault yet");
         let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(self.call);
         session.inject(if takes_effect { fault.takes_effect() } else { fault });
@@ -56,7 +56,7 @@ impl<T> Case<T> {
         assert_eq!(session.calls(self.call), before + 1);
         (self.used)(&mut owner);
         let before = session.calls(self.call);
-        // A second attempt, as a program may make it.
+        // A second attempt, which a program may make.
         match (self.close)(owner) {
             Ok(()) => {}
             Err(Rejected { error, value: owner }) => {
@@ -246,7 +246,7 @@ fn memory_pools() {
     .run();
 }
 
-/// PTX with one entry and one variable.
+/// Returns PTX with one entry and one variable.
 fn ptx() -> &'static str {
     ".version 7.0\n.target sm_70\n.address_size 64\n\
      .visible .global .align 4 .u32 counter = 5;\n.visible .entry add_one() { ret; }\n"
@@ -334,7 +334,7 @@ fn contexts() {
     .run();
 }
 
-/// A context that is in use stays whole, and is destroyed when its users are gone.
+/// A context that is in use stays intact, and is destroyed once its users are gone.
 #[test]
 fn contexts_in_use() -> Result<()> {
     let session = support::simulator();

@@ -1,4 +1,4 @@
-//! Runs a scenario with a fault at each of its driver calls, and checks what is left.
+//! Runs a scenario with a fault at each of its driver calls, and checks the remaining state.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use cuda_core::{Context, Device, Resource, Result, drops::DropFailure};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
 use support::context::{self, Foreign};
-use support::judge::{self, DropFailures};
+use support::{DropReports, judge};
 
 use super::stack;
 
@@ -46,13 +46,13 @@ const FAILURES: &[Failure] = &[
     Failure::Shutdown,
 ];
 
-/// The current context when a scenario begins.
+/// The current context at the beginning of a scenario.
 #[derive(Debug, Clone, Copy)]
 enum Before {
     Nothing,
     /// Another device's primary context.
     Primary,
-    /// A context unknown to the library, on top of a primary one.
+    /// A context that the library does not know, on top of a primary one.
     Foreign,
 }
 
@@ -110,14 +110,14 @@ pub(super) fn sweep(scenario: Scenario) {
             }
         }
     };
-    // A thread of its own, on which nothing is current.
+    // On a thread of its own, without a current context.
     let swept = thread::scope(|scope| scope.spawn(sweep).join());
     swept.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Under Miri, which takes a thousand times as long, `sweep` makes one such pass and only some calls
-/// fail, others with each sample; the last run, whose fault never fires, is then the one without a
-/// fault.
+/// Makes each call fail in turn. Under Miri, which takes a thousand times as long, `sweep` makes one such
+/// pass, and only some calls fail, others in each sample; the last run, whose fault never fires, then serves
+/// as the one without a fault.
 fn every_call(scenario: Scenario, run: Run, failure: Failure) {
     const STRIDE: u64 = if cfg!(miri) { 31 } else { 1 };
     if !cfg!(miri) {
@@ -130,18 +130,17 @@ fn every_call(scenario: Scenario, run: Run, failure: Failure) {
         failed.count()
     };
     let first = support::sample::first(STRIDE, 0);
-    // A short scenario has fewer calls than that.
+    // A short scenario may have fewer calls than `first`.
     let fails = every(first) > 0 || (first > 1 && every(1) > 0);
     assert!(fails, "the scenario calls no driver function");
 }
 
-/// One run with all assertions; returns whether the fault fired.
+/// Runs once with all assertions; returns whether the fault fired.
 fn attempt(scenario: Scenario, run: Run) -> bool {
     let session = support::simulator_in(run.mode);
-    let drops = DropFailures::begin();
+    let drops = DropReports::listen();
     let seen = if run.shuts_down() {
-        // Without a driver nothing can be popped: the thread's contexts are released with the
-        // thread.
+        // Without a driver, contexts cannot be popped: they are released with the thread.
         let enact = || enact(&session, scenario, run);
         let seen = thread::scope(|scope| scope.spawn(enact).join());
         seen.unwrap_or_else(|panic| resume_unwind(panic))
@@ -155,7 +154,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     cuda_core::PinnedPool::shared().trim(0).expect("no fault is left");
     support::trim_cache(&session).expect("no fault is left");
     let mut reported = drops.end();
-    // The context is kept with what could not be freed in it; the harness keeps it anyway.
+    // The context is kept with the objects in it that could not be freed; the harness keeps it anyway.
     let of_harness = |failure: &DropFailure| {
         failure.resource == Resource::Context && failure.handle == foreign().handle().addr() as u64
     };
@@ -222,7 +221,7 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
     Seen { outcome, fired, victim, before, after }
 }
 
-/// Initialises what exists once per process, which is no part of a scenario: `process.rs` tests it.
+/// Initialises what exists once per process, which no scenario includes: `process.rs` tests it.
 pub(crate) fn prepare() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -239,13 +238,13 @@ fn primary(ordinal: u32) -> cuda_sys::CUcontext {
     device.context().expect("retained in `prepare`").as_raw()
 }
 
-/// A foreign context, for the life of the process.
+/// Returns a foreign context that exists for the life of the process.
 pub(super) fn foreign() -> &'static Foreign {
     static FOREIGN: OnceLock<Foreign> = OnceLock::new();
     FOREIGN.get_or_init(|| Foreign::create(2))
 }
 
-/// A value that a host function owns: none may be left when a run ends.
+/// A value that a host function owns: none may exist when a run ends.
 pub(super) struct Token(());
 
 static TOKENS: AtomicIsize = AtomicIsize::new(0);
@@ -267,18 +266,17 @@ impl Drop for Token {
     }
 }
 
-/// Repeats the operation after a failure: a single fault must leave everything in a state that
-/// permits it.
+/// Repeats the operation after a failure: a single fault must leave a state in which that is possible.
 pub(super) fn again<R>(mut operation: impl FnMut() -> Result<R>) -> Result<R> {
     operation().or_else(|_| operation())
 }
 
-/// Pops what the scenario pushed, also if the first attempt fails.
+/// Pops what the scenario pushed, even if the first attempt fails.
 pub(super) fn pop() -> Result<Context> {
     again(Context::pop)
 }
 
-/// Device 0 with its context.
+/// Returns device 0 with its context.
 pub(super) fn first() -> Result<(Device, Context)> {
     let device = Device::get(0)?;
     Ok((device, device.context()?))

@@ -20,7 +20,7 @@ fn managed_memory() {
         values.attributes(..)?;
         s.fill(values.slice_mut(8..)?, 2)?;
         assert_eq!(values.as_slice()?[7..9], [1, 2]);
-        // SAFETY: used by that stream alone from here on.
+        // SAFETY: from here on, only that stream uses the memory.
         unsafe { values.attach(&s, ManagedAttach::Single) }?;
         s.fill(&mut values, 3)?;
         assert_eq!(values.as_slice()?, [3; 16]);

@@ -6,7 +6,7 @@ use support::Staged;
 use super::harness::sweep;
 use crate::staged_large::CHUNK;
 
-/// Three, so that a tree has two levels.
+/// Creates a group of three devices, so that a tree has two levels.
 fn group() -> Result<DeviceGroup> {
     DeviceGroup::new([Device::get(0)?, Device::get(1)?, Device::get(2)?])
 }
@@ -62,7 +62,7 @@ fn borrowed_and_small() {
 #[test]
 fn borrowed_and_large() {
     sweep(|| {
-        // More than two chunks, which are the smallest there are.
+        // More than two chunks of the smallest size.
         const LEN: usize = 2 * CHUNK + 1;
         let _staged = Staged::by(0, CHUNK)?;
         let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
@@ -117,7 +117,7 @@ fn access_of_all_to_all() {
         let sources = group.alloc_zeroed::<u8>(6)?;
         let mut destinations = group.alloc::<u8>(6)?;
         let rotated = group.rotate(&sources, &mut destinations, 1);
-        // Disables all access again, or the next run would find it enabled.
+        // Disables all access again; otherwise the next run would find it enabled.
         super::harness::again(|| group.disable_all_peers())?;
         enabled?;
         rotated

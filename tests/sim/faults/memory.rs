@@ -1,4 +1,4 @@
-//! Memory other than stream-ordered: allocated, registered, opened, resized.
+//! Memory that is not stream-ordered: allocated, registered, opened, resized.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +84,7 @@ fn registered_memory() {
     });
 }
 
-/// The owner of registered memory is dropped once, or leaked if its work cannot be proven done.
+/// The owner of registered memory is dropped once, or leaked if its work cannot be proven complete.
 #[test]
 fn owners_of_registered_memory() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -197,12 +197,12 @@ fn noted_by_hand() {
         let (context, stream) = one_stream()?;
         let mut host = PinnedBuffer::<u32>::with_flags(&context, 16, PinnedFlags::MAPPED)?;
         host.as_mut_slice()?.fill(0);
-        // SAFETY: nothing uses it between the two calls but the fill.
+        // SAFETY: only the fill uses the memory between the two calls.
         unsafe { host.note_use(&stream, Access::Write) }?;
         let address = host.device_ptr()?;
-        // SAFETY: the memory is kept until the fill, which `host` has noted, is done.
+        // SAFETY: the memory is kept until the fill, which `host` has noted, is complete.
         let filled = unsafe { cu::cuMemsetD32Async(address, 7, 16, stream.as_raw()) };
-        // SAFETY: nothing has used it since the first call but the fill.
+        // SAFETY: only the fill has used the memory since the first call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         if filled == cuda_sys::CUDA_SUCCESS {
             assert_eq!(host.as_slice()?, [7; 16]);

@@ -12,7 +12,7 @@ fn the_first_slab_and_its_end() {
         let buffer = PinnedBuffer::from_slice(&context, &[5_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [5; 600]);
         drop(buffer);
-        // Cached or not, it can be allocated again.
+        // Cached or not, the memory can be allocated again.
         let buffer = PinnedBuffer::from_slice(&context, &[6_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [6; 600]);
         drop(buffer);
@@ -47,7 +47,7 @@ fn chunks_under_copies() {
     });
 }
 
-/// A fault fails one call, and none that comes after.
+/// A fault fails one call, and no later one.
 #[test]
 fn once_more() {
     sweep(|| {

@@ -87,10 +87,10 @@ fn shared_pools() {
         stream.synchronize()?;
         let fd = pool.export_fd()?;
         let name = PoolPointer::from_bytes(pool.export_pointer(&buffer)?.to_bytes());
-        // SAFETY: a pool of the same device.
+        // SAFETY: the pool is of the same device.
         let imported = unsafe { MemoryPool::import_fd(device, &fd) }?;
         assert!(stream.alloc_from::<u32>(&imported, 16).is_err());
-        // SAFETY: `buffer` is kept.
+        // SAFETY: `buffer` stays alive.
         let mut opened = unsafe { imported.import_pointer::<u32>(&context, name, 16) }?;
         drop(imported);
         stream.fill(&mut opened, 5)?;

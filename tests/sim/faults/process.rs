@@ -1,5 +1,5 @@
-//! Actions that happen once per process: the driver's initialisation, primary contexts, default
-//! pools. Each fault needs a process of its own.
+//! Actions that happen once per process: the driver's initialisation, primary contexts, default pools. So
+//! each fault needs a process of its own.
 
 use std::env;
 use std::process::Command;
@@ -9,10 +9,10 @@ use cuda_core::{Device, PinnedBuffer, Result};
 use super::harness::again;
 use super::stack;
 
-/// Tells the child process which call fails, and with which code.
+/// The variable that names the failing call and its code for the child process.
 const FAULT: &str = "CUDA_TESTS_INIT_FAULT";
 
-/// Printed by the child where the program makes no such call.
+/// The line that the child prints if the program does not make that call.
 const NOT_REACHED: &str = "the fault was not reached";
 
 #[test]
@@ -37,8 +37,8 @@ fn initialisation_fails_at_each_call() {
     }
 }
 
-/// The first use of everything, repeated if it fails. Without a fault in the environment it is a
-/// test like any other.
+/// Uses everything for the first time, again if that fails. Without a fault in the environment it is a test
+/// like any other.
 #[test]
 fn initialisation() {
     let session = support::simulator();
@@ -71,7 +71,7 @@ fn initialisation() {
     cuda_core::staging::trim().expect("no fault is left");
     let report = session.finish();
     assert!(report.violations.is_empty(), "{report}");
-    // Failures are counted for the whole process: other tests share one that has no fault.
+    // Failures are counted for the whole process: other tests share a process without a fault.
     let said = if fault.is_ok() { cuda_core::drops::failures() } else { 0 };
     assert_eq!(report.leaks.len() as u64, said, "{report}");
 }

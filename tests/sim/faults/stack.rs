@@ -1,15 +1,15 @@
-//! The thread's whole context stack, not only its top.
+//! Reads the thread's whole context stack, not only its top.
 
 use support::context;
 
-/// The addresses of the contexts on the thread's stack, from the top down.
+/// Returns the addresses of the contexts on the thread's stack, from the top down.
 pub(crate) fn snapshot() -> Vec<usize> {
     let stack: Vec<_> = std::iter::from_fn(context::pop).collect();
     stack.iter().rev().copied().for_each(context::push);
     addresses(&stack)
 }
 
-/// Empties the thread's stack and returns what was on it.
+/// Empties the thread's stack and returns its former entries.
 pub(crate) fn unwind() -> Vec<usize> {
     addresses(&std::iter::from_fn(context::pop).collect::<Vec<_>>())
 }

@@ -16,7 +16,7 @@ fn small_slices() {
             let mut back = [1; 16];
             stream.upload(&[5; 16], &mut buffer)?;
             let down = stream.download(&buffer, &mut back);
-            // Untouched after a failure.
+            // After a failure the slice is unchanged.
             assert_eq!(back, if down.is_ok() { [5; 16] } else { [1; 16] });
             down?;
             stream.upload(&[6; 8], buffer.slice_mut(8..)?)?;
@@ -86,7 +86,7 @@ fn chunks_of_a_lost_stream() {
     });
 }
 
-/// A slice with more chunks than a copy may use at once, in chunks of the smallest size.
+/// Copies a slice of more chunks than a copy may use at once, in chunks of the smallest size.
 fn large(threads: usize) -> cuda_core::Result<()> {
     const SMALL: usize = 4 << 10;
     const LEN: usize = 10 * SMALL + 3;

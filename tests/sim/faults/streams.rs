@@ -43,12 +43,12 @@ fn pools_of_streams() {
 fn streams_of_others() {
     sweep(|| {
         let (_, context) = first()?;
-        // Created here; only its owner destroys it.
+        // Created here; only the owner destroys the stream.
         let owned = context.create_stream()?;
         let raw = owned.as_raw();
         let (owner, token) = (Arc::new((owned.clone(), Token::new())), Token::new());
         drop(owned);
-        // SAFETY: the owner has a handle of the stream.
+        // SAFETY: the owner has a handle of the stream, which keeps it alive.
         let stream = unsafe { Stream::from_raw(raw, &context, owner) }?;
         let mut buffer = stream.alloc::<u8>(8)?;
         stream.fill(&mut buffer, 1)?;
@@ -92,7 +92,7 @@ fn signals() {
         t.synchronize()?;
         assert_eq!(two.get(), 2);
         drop(t);
-        // The slot of a signal that work still uses is not handed out.
+        // The slot of a signal that work still uses is not reused.
         s.write_signal(&two, 3)?;
         drop(two);
         let other = Signal::new(&device.context()?, 0u64)?;

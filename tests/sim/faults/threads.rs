@@ -1,4 +1,4 @@
-//! Values that are dropped on another thread, and what a thread leaves behind.
+//! Values dropped on another thread, and what a thread leaves behind.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use support::{one_stream, two_streams};
 
 use super::harness::sweep;
 
-/// Runs `f` on another thread, to its end.
+/// Runs `f` on another thread, and waits for it.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(f).join().expect("no panic"))
 }
@@ -74,7 +74,7 @@ fn two_threads_on_one_stream() {
         let stream = Device::get(0)?.create_stream()?;
         let mut a = stream.alloc::<u8>(8)?;
         let mut b = stream.alloc::<u8>(8)?;
-        // One after the other, so that the N-th call is the same in every run.
+        // In sequence, so that the N-th call is the same in every run.
         elsewhere(|| stream.fill(&mut a, 1))?;
         elsewhere(|| stream.copy(&a, &mut b))?;
         let mut back = [0; 8];

@@ -1,4 +1,4 @@
-//! Copies in rows and in batches.
+//! Copies of rows, and batches of copies.
 
 use cuda_core::{Batch, Device, PinnedBuffer, Result, Shape, Stream};
 use support::{one_stream, two_streams};

@@ -31,7 +31,7 @@ fn growing_and_shrinking() {
     });
 }
 
-/// A failure leaves the buffer as it was, or shorter, and a second try works.
+/// A failure leaves the buffer unchanged, or shorter, and a second try works.
 #[test]
 fn each_step_again() {
     sweep(|| {
@@ -78,7 +78,7 @@ fn memory_of_the_callers_own() {
     });
 }
 
-/// Imported as memory of another interface.
+/// Imports the memory as external memory.
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
@@ -91,14 +91,13 @@ fn memory_of_another_interface() {
         let step = step(device)?;
         let memory = PhysicalMemory::new(&context, step, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
-        // SAFETY: of this size and device, and no other code uses it.
+        // SAFETY: the descriptor is of this size and device, and no other code uses the memory.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, step, kind) };
         let imported = imported?;
         let mapped = imported.into_buffer::<u32>(0, 100);
         let mut buffer = mapped?;
         let fd = std::fs::File::open("/dev/null").expect("a file").into();
-        // SAFETY: the simulated driver takes any descriptor for a semaphore's; each wait has its
-        // signal.
+        // SAFETY: the simulated driver accepts any descriptor as a semaphore; each wait has its signal.
         let imported =
             unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
         let semaphore = imported?;

@@ -35,7 +35,7 @@ fn f10_falls_back_to_the_driver() -> Result<()> {
         assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (1, 1));
         assert_eq!(buffer.as_slice()?, [7; 1000]);
         drop(buffer);
-        // Reused nevertheless, and freed by the right call.
+        // The memory is reused nevertheless, and freed by the right call.
         let again = no_calls(&session, "a hit", || PinnedBuffer::<u8>::new(&context, 1000))?;
         drop(again);
         PinnedPool::shared().trim(0)?;
@@ -67,7 +67,7 @@ fn f10_oom_retry() -> Result<()> {
     assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (3, 1));
     drop(large);
     session.clear_faults();
-    // With permanent failures: the cache is released, and the error names the request.
+    // If the failures persist, the cache is released, and the error names the request.
     for name in [REGISTER, ALLOC] {
         session.inject(Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function(name).from_then_on());
     }
@@ -78,12 +78,12 @@ fn f10_oom_retry() -> Result<()> {
     );
     assert_eq!(PinnedPool::shared().usage()?.reserved, 0, "all of it was given back");
     let stream = context.create_stream()?;
-    // Three mebibytes take an interpreter ten minutes.
+    // An interpreter takes ten minutes for three mebibytes.
     for len in [3, 1000, if cfg!(miri) { 3 << 14 } else { 3 << 20 }] {
         there_and_back(&stream, len)?;
     }
     assert_eq!(PinnedPool::shared().usage()?.reserved, 0, "none of it went through pinned memory");
-    // Copies use pinned memory again as soon as it can be had.
+    // Copies use pinned memory again as soon as it is available.
     session.clear_faults();
     there_and_back(&stream, 3)?;
     assert!(PinnedPool::shared().usage()?.reserved > 0);
@@ -91,7 +91,7 @@ fn f10_oom_retry() -> Result<()> {
     finish(&session)
 }
 
-/// Copies of borrowed slices, small, large, and several together.
+/// Copies borrowed slices: small, large, and several together.
 fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
     let source: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
     let mut buffer = stream.alloc::<u8>(len)?;
@@ -106,7 +106,8 @@ fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
 
 #[test]
 fn f03_what_may_be_gone_is_given_up() -> Result<()> {
-    // Mapped and registered, or allocated by the driver; the failing release took effect, or not.
+    // The memory is mapped and registered, or allocated by the driver; the failing release took effect, or
+    // not.
     for (release, belated) in
         [UNREGISTER, FREE].into_iter().flat_map(|release| [(release, false), (release, true)])
     {
@@ -137,7 +138,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
         let other = PinnedBuffer::from_slice(&context, &[3_u8; 1000])?;
         assert_eq!(session.calls(REGISTER), registered + 1, "other memory");
         drop(other);
-        // Not released again.
+        // The memory is not released again.
         PinnedPool::shared().trim(0)?;
         assert_eq!(session.calls(UNREGISTER) + session.calls(FREE), 2);
         assert_eq!(reports.resources(), []);
@@ -170,8 +171,8 @@ fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
 
 #[test]
 fn f03_lost_streams_keep_their_memory() -> Result<()> {
-    // A copy that cannot be proven complete: its slab is given up and reported once, and the slab's
-    // other blocks stay in use.
+    // A copy cannot be proven complete: its slab is given up and reported once, and the slab's other blocks
+    // stay in use.
     let session = cached();
     let mut reports = DropReports::listen();
     let (context, stream) = one_stream()?;
@@ -211,7 +212,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
 
 #[test]
 fn f03_a_pool_with_a_lost_slab_ends() -> Result<()> {
-    // The slab stays given up, also when the shared pool takes over what the pool kept.
+    // The slab stays given up, even when the shared pool takes over what the pool kept.
     let session = cached();
     let mut reports = DropReports::listen();
     let (context, pool) = (context()?, PinnedPool::new());
@@ -255,7 +256,7 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
     let guard = here.enter()?;
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
-    // Neither waits nor fails: no allocation gets the memory.
+    // The close neither waits nor fails: no allocation gets the memory.
     lost.close()?;
     assert_eq!(reports.resources(), []);
     let mut there = other.alloc_zeroed::<u8>(1000)?;
@@ -277,15 +278,15 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
 
 #[test]
 fn f03_a_drop_hook_that_allocates() -> Result<()> {
-    // The hook runs while the thread makes a slab, and gets a slab of its own; so does a thread
-    // that the hook waits for.
+    // The hook runs while the thread creates a slab, and gets a slab of its own; so does a thread that the
+    // hook waits for.
     let session = cached();
     let inside = context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&seen);
     cuda_core::drops::set_hook(move |_: &cuda_core::drops::DropFailure| {
         let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
-        // No existing slab has room for it.
+        // No existing slab has room for this buffer.
         let another = || PinnedBuffer::<u8>::new(&inside, 5_000_000).map(drop);
         let others = std::thread::scope(|scope| scope.spawn(another).join());
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Random programs against a model of which buffer has which addresses and bytes.
+//! Random programs against a model of each buffer's address and bytes.
 
 use cuda_core::{Context, DeviceBuffer, PinnedBuffer, PinnedPool, Result, Stream};
 use cuda_sim::Mode;
@@ -10,18 +10,18 @@ use super::{cached, context, finish};
 
 const STREAMS: usize = 3;
 
-/// The largest buffer that a program allocates; the simulated devices' buffers are as large.
+/// The size of the largest buffer that a program allocates; the device buffers have the same size.
 const LARGEST: usize = 20_000;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A buffer of so many bytes, all of this value.
+    /// Allocates a buffer of that many bytes, all of this value.
     Alloc(usize, u8),
-    /// A live one, by a number that wraps around.
+    /// Drops a live buffer, selected by a number that wraps around.
     Drop(usize),
-    /// A live one, to the device buffer of a stream.
+    /// Uploads a live buffer to the device buffer of a stream.
     Upload(usize, usize),
-    /// The device buffer of a stream, to a live one.
+    /// Downloads the device buffer of a stream to a live buffer.
     Download(usize, usize),
     Synchronize(usize),
     Look(usize),
@@ -144,7 +144,7 @@ impl World {
     }
 }
 
-/// The smallest sufficient multiple of an eighth of the power of two below.
+/// Returns the smallest sufficient multiple of an eighth of the power of two below.
 fn size(len: usize) -> usize {
     let mut step = 256;
     while len > 16 * step {

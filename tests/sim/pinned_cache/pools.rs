@@ -1,10 +1,10 @@
-//! Pools of pinned memory of a program's own.
+//! Pools of pinned memory that a program creates.
 
 use support::two_devices;
 
 use super::*;
 
-/// Pinned memory that a queued copy of `stream` writes.
+/// Allocates pinned memory, and enqueues a copy on `stream` that writes it.
 fn written(pool: &PinnedPool, stream: &cuda_core::Stream, len: usize) -> Result<PinnedBuffer<u8>> {
     let mut host = pool.alloc(stream.context(), len)?;
     stream.download(&stream.alloc_zeroed::<u8>(len)?, &mut host)?;
@@ -14,7 +14,7 @@ fn written(pool: &PinnedPool, stream: &cuda_core::Stream, len: usize) -> Result<
 #[test]
 fn f03_a_pool_of_ones_own_has_its_own_memory() -> Result<()> {
     let session = cached();
-    // It is the pool's, whatever allocates other memory.
+    // The pool decides the backend, whatever allocates other memory.
     PinnedPool::set_backend(PinnedBackend::Driver);
     assert_eq!(PinnedPool::backend()?, PinnedBackend::Driver);
     let (context, pool) = (context()?, PinnedPool::new());
@@ -40,7 +40,7 @@ fn f03_a_pool_of_ones_own_has_its_own_memory() -> Result<()> {
     finish(&session)
 }
 
-/// Whatever state it is in, and only when its copies are done.
+/// The memory may be in any state; it is reused only once its copies have completed.
 #[test]
 fn f03_what_a_pool_kept_goes_to_the_shared_one() -> Result<()> {
     let session = cached();
@@ -74,7 +74,7 @@ fn f03_what_a_pool_kept_goes_to_the_shared_one() -> Result<()> {
     finish(&session)
 }
 
-/// As of the shared one.
+/// The same as for the shared pool.
 #[test]
 fn a_context_is_not_kept_by_what_a_pool_keeps() -> Result<()> {
     let session = cached();
@@ -102,7 +102,7 @@ fn f03_pools_and_buffers_go_in_any_order() -> Result<()> {
     };
     let mut pools: Vec<PinnedPool> = Vec::new();
     let mut buffers: Vec<(PinnedBuffer<u8>, u8)> = Vec::new();
-    // Slabs are as much smaller for an interpreter.
+    // For an interpreter, slabs are smaller by the same factor.
     let (steps, smaller) = if cfg!(miri) { (150, 32) } else { (1500, 1) };
     let sizes = [1, 300, 1000, 4096, 100_000, 1 << 20, 1 << 20, 3 << 20];
     let sizes = sizes.map(|size: usize| size.div_ceil(smaller));

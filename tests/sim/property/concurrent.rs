@@ -1,9 +1,8 @@
-//! Programs with threads that run at the same time.
+//! Programs whose threads run concurrently.
 //!
-//! Threads share streams, and memory that all of them read. Each has its own parts of one buffer,
-//! made by `split_at_mut`, and the memory that it allocates, until another thread takes it over. In
-//! whatever order the threads' steps and the device's work run, each thread knows what its memory
-//! holds.
+//! Threads share streams, and memory that all of them read. Each has its own parts of one buffer, made by
+//! `split_at_mut`, and the memory that it allocates, until another thread takes that over. In whatever order
+//! the threads' steps and the device's work run, each thread knows the contents of its memory.
 
 mod act;
 mod bank;
@@ -21,15 +20,15 @@ use super::{prove, run_alone};
 use act::{Hands, Worker};
 use program::Step;
 
-/// Takes some seconds; one program under Miri.
+/// Number of programs: some seconds' worth, and one under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 300 };
 
-/// Steps of a thread.
+/// Number of steps of the longest thread.
 const LONGEST: usize = if cfg!(miri) { 6 } else { 40 };
 
 const THREADS: usize = 3;
 
-/// Elements of a thread's part, and of the memory that all read.
+/// Number of elements of a thread's part, and of the memory that all threads read.
 const LEN: usize = 16;
 
 type Program = [Vec<Step>; THREADS];
@@ -85,7 +84,7 @@ impl Shared {
     }
 }
 
-/// An error says which memory differs from what its thread expects.
+/// Runs a program. An error says which memory differs from what its thread expects.
 fn enact(program: Program) -> Result<(), String> {
     let message = |error: cuda_core::Error| error.to_string();
     let shared = Shared::new().map_err(message)?;

@@ -1,9 +1,9 @@
 //! Programs in which driver calls fail.
 //!
-//! The memory that a failed operation was to write is unknown from then on, and later errors are no
-//! departure. Everything else must hold: nothing is used after it was freed, known contents are
-//! right, the current context is unchanged unless the drop hook reported otherwise, nothing panics,
-//! and what leaked was reported.
+//! The memory that a failed operation was to write is unknown from then on, and later errors are not a
+//! departure. Everything else must hold: nothing is used after it was freed, known contents are right, the
+//! current context is unchanged unless the drop hook reported otherwise, nothing panics, and leaks were
+//! reported.
 
 use std::cell::Cell;
 
@@ -12,15 +12,15 @@ use cuda_sys::CUresult;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::judge::{self, Reported};
+use support::{Reported, judge};
 
 use super::world::Left;
 use super::{print, program, programs, prove, run};
 
-/// Takes some seconds; one program under Miri.
+/// Number of programs: some seconds' worth, and one under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
 
-/// Steps of a program.
+/// Number of steps of the longest program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
 in_each_mode!(check);
@@ -61,7 +61,7 @@ const CODES: &[CUresult] = &[
     cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
 ];
 
-/// Errors of earlier work. The other codes refuse a call, which then has no effect.
+/// Errors of earlier work. All other codes refuse the call, which then has no effect.
 const OF_WORK: &[CUresult] = &[cuda_sys::CUDA_ERROR_UNKNOWN, cuda_sys::CUDA_ERROR_LAUNCH_FAILED];
 
 /// Functions that the generator selects more often.
@@ -106,7 +106,7 @@ const FUNCTIONS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// One of so many calls, or of those of one function.
+/// Generates a failure of one of `calls` calls, or of one of `of_function` calls of a single function.
 fn failure(calls: u16, of_function: u16) -> impl Strategy<Value = Failure> {
     let of_any = (1..=calls).prop_map(|nth| (None, nth, Effect::Nothing));
     let effect = prop_oneof![
@@ -145,7 +145,7 @@ impl Failure {
         }
     }
 
-    /// How many calls fail at least.
+    /// Returns how many calls fail at least.
     pub(super) fn calls(self) -> usize {
         match self.effect {
             Effect::Nothing | Effect::AllTheSame => 1,
@@ -158,11 +158,11 @@ impl Failure {
     }
 }
 
-/// After a program in which a call failed, the objects left are those that the drop hook reported,
-/// and what those keep.
+/// Checks that after a program with a failed call, the remaining objects are those that the drop hook
+/// reported, and what those keep alive.
 ///
-/// A call that took effect although it failed allows more: one object per such call may exist, and
-/// what it released may be gone.
+/// A call that took effect although it failed allows more: one object may exist for each such call, and what
+/// the call released may be gone.
 pub(super) fn compare(
     leaks: &[Leak],
     reported: &Reported,
@@ -172,7 +172,7 @@ pub(super) fn compare(
 ) -> Result<(), String> {
     let made = Cell::new(took_effect);
     let failures = &reported.failures;
-    // A piece of a segment or slab keeps the whole of it; any object keeps its context.
+    // A piece of a segment or slab keeps the whole of it alive; any object keeps its context alive.
     let kept = |leak: &Leak| match leak.kind {
         LeakKind::Context => !failures.is_empty(),
         _ => (failures.iter()).any(|failure| contains(leak, failure.handle)),
@@ -190,7 +190,7 @@ pub(super) fn compare(
     judge::compare(leaks, reported, destroyed, excused)
 }
 
-/// Whether the leaked memory contains that address.
+/// Returns whether the leaked memory contains that address.
 fn contains(leak: &Leak, address: u64) -> bool {
     let memory = matches!(leak.kind, LeakKind::Device | LeakKind::Pinned);
     memory && (leak.handle..leak.handle + leak.bytes as u64).contains(&address)

@@ -1,9 +1,9 @@
-//! Programs with graphs that are recorded in all ways, instantiated, changed and launched, while the
-//! memory that they use goes on being used, and anything is dropped at any time.
+//! Programs with graphs that are recorded in all ways, instantiated, changed and launched, while other work
+//! uses the same memory, and anything is dropped at any time.
 //!
-//! A launch does to the model what the operations of its graph do, in the order in which they were
-//! recorded. It must be refused if, and only if, it is not lent all pinned memory that they use. A graph
-//! has no operation that the driver refused to capture.
+//! A launch does to the model what the operations of its graph do, in the order in which they were recorded.
+//! It must be refused if, and only if, some pinned memory that they use is not lent to it. A graph has no
+//! operation that the driver refused to capture.
 
 mod exec;
 mod memory;
@@ -21,10 +21,10 @@ use memory::{LEN, Memories};
 use program::{Step, What};
 use recorded::Recorded;
 
-/// Takes some seconds; one program under Miri.
+/// Number of programs: some seconds' worth, and one under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 
-/// Steps of a program.
+/// Number of steps of the longest program.
 const LONGEST: usize = if cfg!(miri) { 12 } else { 150 };
 
 /// The most objects of one kind that a program has at once.
@@ -42,7 +42,7 @@ fn check(modes: impl Strategy<Value = Mode>) {
     prove(CASES, (modes, (program::steps(LONGEST), end)), print, run);
 }
 
-/// An error says which step departs from the model.
+/// Runs a program. An error says which step departs from the model.
 fn enact(session: &Session, steps: Vec<Step>, end: End) -> Result<(), String> {
     let mut world = World::new(session).map_err(|departure| departure.to_string())?;
     for (number, step) in steps.into_iter().enumerate() {
@@ -64,7 +64,7 @@ struct World<'s> {
 }
 
 impl<'s> World<'s> {
-    /// Some streams, with memory to begin with.
+    /// Creates some streams, and the initial memory.
     fn new(session: &'s Session) -> Result<Self, Departure> {
         let context = Device::get(0)?.context()?;
         let streams = (0..3).map(|_| context.create_stream()).collect::<cuda_core::Result<_>>()?;

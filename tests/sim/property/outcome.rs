@@ -5,18 +5,18 @@ use std::ops::Range;
 
 use cuda_core::{Device, Error, Rejected, Stream, StreamKind};
 
-/// The known value of each element; [`None`] where no operation wrote it, or a failed one.
+/// The known value of each element; [`None`] if no operation wrote it, or a failed one did.
 pub(super) type Contents = Vec<Option<u8>>;
 
-/// Whether the operation took place.
+/// The result of an operation: whether it took place.
 pub(super) type Outcome = Result<bool, Departure>;
 
 pub(super) type Done = Result<(), Departure>;
 
-/// How a step departs from the model.
+/// A departure of a step from the model.
 #[derive(Debug)]
 pub(super) enum Departure {
-    /// An operation failed: a departure unless a driver call failed before.
+    /// An operation failed: a departure unless a driver call had failed before.
     Failed(Error),
     /// Always a departure.
     Wrong(String),
@@ -49,7 +49,7 @@ impl From<String> for Departure {
     }
 }
 
-/// The operation must succeed where the stream is on the memory's device, and fail elsewhere.
+/// Checks that the operation succeeds if the stream is on the memory's device, and fails otherwise.
 pub(super) fn allowed<K: StreamKind>(
     stream: &Stream<K>,
     devices: &[Device],
@@ -63,8 +63,8 @@ pub(super) fn allowed<K: StreamKind>(
     }
 }
 
-/// Updates the model of the operation's target: `new` if it took place, unchanged if it was
-/// refused; unknown if it failed.
+/// Updates the model of the operation's target: `new` if it took place, unchanged if it was refused, unknown
+/// if it failed.
 pub(super) fn note(
     target: &mut [Option<u8>],
     outcome: Outcome,
@@ -81,7 +81,7 @@ pub(super) fn note(
     Ok(())
 }
 
-/// Compares the elements that are known.
+/// Compares the elements whose values are known.
 pub(super) fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
     let wrong = |(byte, known): (&u8, &Option<u8>)| known.is_some_and(|known| known != *byte);
     match bytes.iter().zip(contents).position(wrong) {
@@ -100,13 +100,13 @@ pub(super) fn known(bytes: &[u8]) -> Contents {
     bytes.iter().copied().map(Some).collect()
 }
 
-/// Two ranges of the same length.
+/// Shortens two ranges to the same length.
 pub(super) fn alike(a: Range<usize>, b: Range<usize>) -> (Range<usize>, Range<usize>) {
     let len = a.len().min(b.len());
     (a.start..a.start + len, b.start..b.start + len)
 }
 
-/// Bytes that differ from their neighbours, and from those of the page before.
+/// Returns bytes that differ from their neighbours, and from those of the previous page.
 pub(super) fn pattern(len: usize, value: u8) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8)) as u8 ^ value).collect()
 }
@@ -121,7 +121,7 @@ pub(super) fn take<T>(items: &mut Vec<T>, index: u8) -> Option<T> {
     Some(items.remove(index))
 }
 
-/// Two different ones, if there are two.
+/// Returns two different elements, if there are two.
 pub(super) fn two<T>(items: &mut [T], first: u8, second: u8) -> Option<(&mut T, &mut T)> {
     let others = items.len().checked_sub(1)?;
     let first = usize::from(first) % items.len();

@@ -1,5 +1,5 @@
-//! The steps of a program. Numbers select objects by their position, modulo their count, so that
-//! every list of steps is a program, and every part of one too.
+//! The steps of a program. Numbers select objects by their position, modulo their count, so that every list
+//! of steps is a program, and so is every part of one.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use super::steps::parts::{self, Splitting};
 use super::steps::settings::{self, SettingOp};
 use super::steps::streams::{self, StreamOp};
 
-/// One step of one of the threads.
+/// A step of one of the threads.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) thread: u8,
@@ -34,7 +34,7 @@ pub(super) enum On {
     PerThread(u8),
 }
 
-/// Some elements of a buffer: a start and a length, cut to the buffer.
+/// A range of elements of a buffer: a start and a length, cut to the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) buffer: u8,
@@ -43,7 +43,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Start and end within `len` elements.
+    /// Returns the range within `len` elements.
     pub(super) fn of(self, len: usize) -> std::ops::Range<usize> {
         let start = usize::from(self.start).min(len);
         start..(start + usize::from(self.len)).min(len)
@@ -72,7 +72,7 @@ pub(super) enum Work {
     Copy(Copying),
 }
 
-/// Programs of up to `longest` steps, the first of which allocate memory to work with.
+/// Generates programs of up to `longest` steps, the first of which allocate memory to work with.
 pub(super) fn programs(
     longest: usize,
     failure: impl Strategy<Value = Option<Failure>> + 'static,
@@ -89,7 +89,7 @@ pub(super) fn programs(
     })
 }
 
-/// One of the devices; most programs use two.
+/// Selects a device; most programs use two.
 pub(super) fn device() -> impl Strategy<Value = u8> {
     prop_oneof![4 => 0..2u8, 1 => 0..4u8]
 }
@@ -124,7 +124,7 @@ pub(super) fn part() -> impl Strategy<Value = Part> {
     (any::<u8>(), start, len).prop_map(|(buffer, start, len)| Part { buffer, start, len })
 }
 
-/// Lengths of buffers: a few elements, or more than fit a chunk of the smallest size.
+/// Generates lengths of buffers: a few elements, or more than fit a chunk of the smallest size.
 pub(super) fn len() -> impl Strategy<Value = u16> {
     prop_oneof![9 => 0..24u16, 1 => 300..9000u16]
 }

@@ -40,7 +40,7 @@ impl Threads {
         worker.answers.recv().map_err(|_| gone(()))
     }
 
-    /// Ends the threads, one after the other.
+    /// Ends the threads one after the other.
     pub(super) fn end(self) -> Result<(), String> {
         self.0.into_iter().try_for_each(|worker| {
             drop(worker.turns);
@@ -79,8 +79,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// The thread's default stream; a thread keeps the first one that it uses, and makes others for
-    /// a single operation.
+    /// Returns the thread's default stream. The thread keeps the first one that it uses, and creates others
+    /// for a single operation each.
     pub(super) fn per_thread(&mut self, context: &Context) -> cuda_core::Result<PerThreadStream> {
         let stream = context.per_thread_stream()?;
         if self.streams.is_empty() {
@@ -100,7 +100,7 @@ impl Local {
         Ok(())
     }
 
-    /// Ends a guard, in any order.
+    /// Ends a guard; guards may end in any order.
     pub(super) fn leave(&mut self, guard: u8, explicit: bool) -> cuda_core::Result<()> {
         let index = usize::from(guard) % self.guards.len();
         let (guard, saved) = self.guards.remove(index);
@@ -118,7 +118,7 @@ impl Local {
         Ok(())
     }
 
-    /// A forgotten guard leaves its context current.
+    /// Forgets a guard, which leaves its context current.
     pub(super) fn forget(&mut self, guard: u8) {
         let index = usize::from(guard) % self.guards.len();
         std::mem::forget(self.guards.remove(index).0);
@@ -141,8 +141,7 @@ impl Local {
         self.stack.push(context.as_raw().addr());
     }
 
-    /// Compares the driver's stack with the model's. Where they differ, the model adopts the
-    /// driver's.
+    /// Compares the driver's stack with the model's. If they differ, the model adopts the driver's.
     fn compare(&mut self) -> Result<(), String> {
         let mut actual = cuda_sim::context_stack();
         actual.reverse();

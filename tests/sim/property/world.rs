@@ -14,7 +14,7 @@ use super::outcome::{Contents, Done, same};
 pub(super) use forgotten::{Forgotten, Left};
 use memory::{Held, OfDevice, OfHost, compare, located};
 
-/// Everything that threads share.
+/// All objects that the threads share.
 pub(super) struct World {
     pub(super) contexts: Vec<Context>,
     /// Pairs of contexts, the first of which has access to the second's memory.
@@ -43,7 +43,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// A host function for that stream.
+    /// Returns a host function for that stream.
     pub(super) fn next(&mut self, stream: u64) -> impl FnOnce() + Send + use<> {
         let number = self.launched.iter().filter(|(id, _)| *id == stream).count();
         self.launched.push((stream, number));
@@ -51,7 +51,7 @@ impl Calls {
         move || ran.lock().unwrap_or_else(PoisonError::into_inner).push((stream, number))
     }
 
-    /// Asserts that each has run once, in the order of its stream.
+    /// Asserts that each function has run once, in the order of its stream.
     pub(super) fn compare(&self) -> Result<(), String> {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |calls: &[(u64, usize)], stream: u64| -> Vec<usize> {
@@ -66,18 +66,18 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether none is left: each was called or dropped.
+    /// Returns whether no function is left: each was called or dropped.
     pub(super) fn are_gone(&self) -> bool {
         Arc::strong_count(&self.ran) == 1
     }
 }
 
-/// The order in which a world ends: which of the remaining objects is dropped next, modulo their
-/// number.
+/// The order in which a world ends: the index of the object that is dropped next, modulo the number of
+/// remaining objects.
 pub(super) type Ending = Vec<u8>;
 
 impl World {
-    /// Two devices with a stream on each, and one more context.
+    /// Creates a stream on each of two devices, and one more context.
     pub(super) fn new() -> cuda_core::Result<Self> {
         let (first, second) = (Device::get(0)?, Device::get(1)?);
         let mut contexts = vec![first.context()?, second.context()?];
@@ -116,7 +116,7 @@ impl World {
         Ok(())
     }
 
-    /// Drops everything in any order, except for what was forgotten.
+    /// Drops everything in the given order, except for what was forgotten.
     pub(super) fn into_forgotten(self, ending: &Ending) -> Forgotten {
         let mut forgotten = self.forgotten;
         forgotten.calls = self.calls;

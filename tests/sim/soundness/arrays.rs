@@ -1,5 +1,5 @@
-//! Arrays, textures and surfaces that are freed, written or read while work is queued: S02, S17,
-//! S07, S26, S37, S42.
+//! Arrays, textures and surfaces that are freed, written or read while work is queued: S02, S07, S17, S26,
+//! S37, S42.
 
 use cuda_core::{
     Access, Extent, Function, Graph, Module, Origin, PinnedBuffer, Result, Stream, drops,
@@ -46,7 +46,7 @@ fn s17_the_last_of_array_and_texture_destroys_it() {
     });
 }
 
-/// Two layers on two streams: neither waits for the other, and a reader of both waits for both.
+/// Two streams write two layers: neither waits for the other, and a reader of both waits for both.
 #[test]
 fn s37_layers_are_ordered_one_by_one() {
     clean(|session| {
@@ -67,7 +67,7 @@ fn s37_layers_are_ordered_one_by_one() {
     });
 }
 
-/// A kernel that takes one handle, and looks at all its texels.
+/// Loads a kernel that takes one handle, and reads all its texels.
 fn kernel() -> Result<Function> {
     const PTX: &str = "\
 .version 7.0
@@ -93,7 +93,7 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
         let (stream, _) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let mut launch = stream.kernel(&kernel).block(1).arg(texture.bind(&array)?);
-        // SAFETY: the kernel does no more than look.
+        // SAFETY: the kernel only reads.
         unsafe { launch.launch() }?;
         drop(launch);
         assert_eq!(session.pending_ops(), 1);
@@ -112,7 +112,7 @@ fn s07_a_graph_keeps_textures_and_their_arrays() {
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let graph = Graph::capture(&primary(), |stream| {
             stream.copy_to_array(&source, &mut array)?;
-            // SAFETY: the kernel does no more than look.
+            // SAFETY: the kernel only reads.
             unsafe { stream.kernel(&kernel).block(1).arg(texture.bind(&array)?).launch() }
         })?;
         let mut exec = graph.instantiate()?;
@@ -146,7 +146,7 @@ fn l_a_texture_is_closed_once_no_graph_uses_it() {
         let (kernel, array) = (kernel()?, array(1)?);
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let graph = Graph::capture(&primary(), |stream| {
-            // SAFETY: the kernel does no more than look.
+            // SAFETY: the kernel only reads.
             unsafe { stream.kernel(&kernel).block(1).arg(texture.bind(&array)?).launch() }
         })?;
         let rejected = texture.close().expect_err("the graph uses it");
@@ -166,7 +166,7 @@ fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
         let (one, two) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let mut launch = one.kernel(&kernel).block(1).arg(texture.bind(&array)?);
-        // SAFETY: the kernel does no more than look.
+        // SAFETY: the kernel only reads.
         unsafe { launch.launch() }?;
         drop(launch);
         let mark = session.mark();
@@ -190,7 +190,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let (one, two) = streams()?;
         let surface = Surface::new(&array)?;
         let mut launch = one.kernel(&kernel).block(1).arg(surface.bind(&array)?);
-        // SAFETY: the kernel does no more than look.
+        // SAFETY: the kernel only reads.
         unsafe { launch.launch() }?;
         drop(launch);
         let mut target = PinnedBuffer::<u32>::zeroed(&primary(), 16)?;
@@ -198,7 +198,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         two.copy_from_array(&array, &mut target)?;
         assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
         let mut launch = one.kernel(&kernel).block(1).arg(surface.bind_mut(&mut array)?);
-        // SAFETY: the kernel does no more than look.
+        // SAFETY: the kernel only reads.
         unsafe { launch.launch() }?;
         drop(launch);
         let mark = session.mark();
@@ -218,16 +218,16 @@ fn s02_destroying_waits_for_what_was_noted_by_hand() {
         let shape = ArrayShape::D2 { width: 8, height: 8 };
         let mipmap = MipmappedArray::<u32>::new(&primary(), shape, 2, ArrayFlags::default())?;
         one.upload_to_array(&[1; 16], &mut array)?;
-        // Stands for work that the library does not see.
+        // Stands for work that the library does not know.
         two.fill(&mut unrelated, 1)?;
         let mark = session.mark();
-        // SAFETY: only work on this stream uses either.
+        // SAFETY: only work on this stream uses the array or the other buffer.
         unsafe { array.note_use(&two, Access::Read) }?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
         drop(array);
         assert_eq!(session.pending_ops(), 0);
         two.fill(&mut unrelated, 2)?;
-        // SAFETY: only work on this stream uses it.
+        // SAFETY: only work on this stream uses the mipmap.
         unsafe { mipmap.note_use(&two, Access::Write) }?;
         drop(mipmap);
         assert_eq!(session.pending_ops(), 0);

@@ -15,8 +15,8 @@ use support::kernels;
 
 use super::{clean, device, leaking, primary};
 
-/// Two owners of the same elements: one registered them, so the other's copy is an asynchronous
-/// transfer. The registration must not end during that copy, though it did not record it.
+/// Two owners of the same elements: one registered them, so the other's copy is an asynchronous transfer. The
+/// registration must not end during that copy, although it did not record the copy.
 #[test]
 fn s23_unregistered_under_another_owner_s_copy() {
     clean(|session| {
@@ -36,7 +36,7 @@ fn s23_unregistered_under_another_owner_s_copy() {
     });
 }
 
-/// Flags that make an array without memory, or one of a kind that its shape contradicts.
+/// Flags that create an array without memory, or of a kind that contradicts its shape.
 #[test]
 fn s02_arrays_without_memory() {
     clean(|_| {
@@ -52,8 +52,8 @@ fn s02_arrays_without_memory() {
     });
 }
 
-/// An error of earlier work, returned by the call that registers: the memory is returned to the
-/// caller, and later memory at its address must not count as pinned.
+/// The registering call returns an error of earlier work. The memory is returned to the caller, and later
+/// memory at its address must not count as pinned.
 #[test]
 fn s06_memory_that_comes_back_is_not_registered() {
     clean(|session| {
@@ -68,8 +68,8 @@ fn s06_memory_that_comes_back_is_not_registered() {
     });
 }
 
-/// Code that was loaded by a call which returned an error of earlier work: the driver writes to the logs
-/// that it was given until the code ends.
+/// Code was loaded by a call that returned an error of earlier work: the driver writes to the logs that it
+/// received until the code is unloaded.
 #[test]
 fn s02_logs_of_code_that_was_loaded_despite_an_error() {
     const LOG: usize = 16 << 10;
@@ -82,13 +82,13 @@ fn s02_logs_of_code_that_was_loaded_despite_an_error() {
                 _ => kernels::load(&context).map(drop),
             };
             assert!(loaded.is_err(), "{call}");
-            // Where the logs would be if they had been freed.
+            // These get the logs' addresses if the logs have been freed.
             let others = [const { 0xAA_u8 }; 8].map(|byte| vec![byte; LOG]);
             let _guard = context.enter()?;
             for leak in session.leaks() {
                 let handle = std::ptr::without_provenance_mut::<()>(leak.handle as usize);
                 let code = match leak.kind {
-                    // SAFETY: made by the call above, and ended by this one alone.
+                    // SAFETY: the call above made the object, and only this call destroys it.
                     LeakKind::Linker => unsafe { cuda_sys::cuLinkDestroy(handle.cast()) },
                     // SAFETY: as above.
                     _ => unsafe { cuda_sys::cuModuleUnload(handle.cast()) },

@@ -1,5 +1,5 @@
-//! S45: captures that begin and end while the library records an event, or waits; and what captures do
-//! not have in the end.
+//! S45: captures that begin or end while the library records an event or waits; and operations that a capture
+//! in the end does not contain.
 
 use std::ptr;
 use std::sync::{Arc, mpsc};
@@ -21,7 +21,7 @@ use support::{WatchedHost, kernels, one_stream, refusal};
 
 use super::{clean, device, primary};
 
-/// `cuStreamBeginCapture`, as called by another library that has the handle. Any thread may end it.
+/// Calls `cuStreamBeginCapture`, like another library that has the handle. Any thread may end the capture.
 pub(super) fn begin(captured: &Stream) {
     // SAFETY: the stream is live, and the library makes no call on it at this time.
     let code =
@@ -38,7 +38,7 @@ fn end_of(stream: CUstream) -> CUresult {
     // SAFETY: the stream is live; the call writes one handle, to a local.
     let code = unsafe { cuStreamEndCapture(stream, &mut graph) };
     if !graph.is_null() {
-        // SAFETY: no other code has the graph.
+        // SAFETY: no other code uses the graph.
         assert_eq!(unsafe { cuGraphDestroy(graph) }, CUDA_SUCCESS);
     }
     code
@@ -57,7 +57,7 @@ fn refused<R>(done: Result<R>) {
     assert!(matches!(done, Err(Error::Capturing { .. })), "{:?}", done.err());
 }
 
-/// The library has checked the stream; the capture begins before it records the event.
+/// The capture begins after the library has checked the stream, and before it records the event.
 #[test]
 fn s45_a_capture_that_begins_before_the_record() {
     clean(|session| {
@@ -74,7 +74,7 @@ fn s45_a_capture_that_begins_before_the_record() {
             refused(filling.join().expect("no panic"));
         });
         assert!(!is_captured(&outside), "it waits for an event of the capture");
-        // The record in the capture does not count as an event.
+        // The record in the capture does not count as a record of the event.
         refused(outside.fill(&mut buffer, 2));
         refused(buffer.synchronize());
         assert_eq!(end(&captured), CUDA_SUCCESS);
@@ -84,8 +84,7 @@ fn s45_a_capture_that_begins_before_the_record() {
     });
 }
 
-/// The whole capture lies between two queries: the library takes the record in the capture for a
-/// valid one.
+/// The whole capture lies between two queries: the library takes the record in the capture for a valid one.
 #[test]
 fn s45_a_capture_between_two_queries() {
     clean(|session| {
@@ -102,14 +101,14 @@ fn s45_a_capture_between_two_queries() {
                 });
                 record.await_call();
                 begin(&captured);
-                // Replaces the hold on the record, which goes on.
+                // Replaces the hold on the record, which then continues.
                 let asked = session.hold("cuStreamIsCapturing");
                 asked.await_call();
                 assert_eq!(end(&captured), CUDA_SUCCESS);
                 drop((asked, record));
                 refused(waiting.join().expect("no panic"));
             });
-            // The library records the event anew.
+            // The library records the event again.
             outside.fill(&mut buffer, 3)?;
             assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         }
@@ -117,7 +116,7 @@ fn s45_a_capture_between_two_queries() {
     });
 }
 
-/// What a flush tries again may run code that flushes.
+/// A flush may try a drop again, which runs code that itself flushes.
 #[test]
 fn s45_an_owner_that_flushes_goes_when_the_capture_has_ended() {
     clean(|_session| {
@@ -160,7 +159,7 @@ fn s45_a_stream_is_destroyed_when_its_capture_has_ended() {
     });
 }
 
-/// S33: what is dropped while a capture is locked reports to a hook, which uses the capture.
+/// S33: a drop while a capture is locked calls a hook, which uses the capture.
 #[test]
 fn s33_a_hook_about_a_captured_event_uses_the_capture() {
     let session = support::simulator();
@@ -184,7 +183,7 @@ fn s33_a_hook_about_a_captured_event_uses_the_capture() {
     support::judge::take_away(&session, session.leaks());
 }
 
-/// The driver is about to wait for the context: another thread begins a capture, which it ends.
+/// The driver is about to wait for the context when another thread begins a capture, which the wait ends.
 #[test]
 fn s45_a_capture_that_begins_as_the_context_is_waited_for_is_reported() {
     clean(|session| {
@@ -205,7 +204,7 @@ fn s45_a_capture_that_begins_as_the_context_is_waited_for_is_reported() {
     });
 }
 
-/// A graph has the operations that the driver takes, and needs what these use.
+/// A graph contains the operations that the driver accepts, and needs what these use.
 #[test]
 fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
     clean(|session| {
@@ -249,7 +248,7 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             assert_eq!(graph.node_count()?, 1);
             let mut exec = graph.instantiate()?;
             exec.launch(&stream)?; // nothing has to be lent
-            // A body waits for no value.
+            // A body cannot wait for a value.
             let outer = Graph::capture(&context, |stream| {
                 Condition::new(stream, 1)?.if_then(stream, |body| graph.include(body))
             })?;
@@ -260,7 +259,7 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
     });
 }
 
-/// What was refused needs no access: the graph can be launched without it.
+/// A refused operation needs no access: the graph can be launched without it.
 #[test]
 fn l_a_refused_operation_between_devices_needs_no_access() {
     clean(|_| {
@@ -297,7 +296,7 @@ fn l_a_refused_operation_between_devices_needs_no_access() {
     });
 }
 
-/// A capture that has begun in spite of an error of earlier work ends, and takes its graph along.
+/// A capture that began despite an error of earlier work is ended, and its graph destroyed.
 #[test]
 fn s45_a_capture_that_begins_with_an_error_ends() {
     clean(|session| {
@@ -315,8 +314,8 @@ fn s45_a_capture_that_begins_with_an_error_ends() {
     });
 }
 
-/// The graph may have a condition's operation, without what was to run on it: there is no graph. If the
-/// operation was refused, there is one without it.
+/// The graph may have the condition's operation, but not what was to run on it: no graph is returned. If the
+/// operation was refused, a graph without it is returned.
 #[test]
 fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
     clean(|session| {
@@ -328,7 +327,7 @@ fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
                 session.inject(Fault::new(code).function("cuGraphAddNode_v2"));
                 assert!(condition.while_loop(stream, |body| body.fill(&mut x, 1)).is_err());
                 stream.fill(&mut x, 3)?;
-                // CUDA requires that an operation depends on it.
+                // CUDA requires that an operation uses the condition.
                 if is_refused {
                     condition.if_then(stream, |body| body.fill(&mut x, 4))
                 } else {
@@ -344,12 +343,12 @@ fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
     });
 }
 
-/// The graph may have the child's node, whose place in the order is unknown: there is no graph.
+/// The graph may have the child's node, whose place in the order is unknown: no graph is returned.
 #[test]
 fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
     clean(|session| {
         let (context, stream) = one_stream()?;
-        // By data flow, the dependencies are set before the child is added, too.
+        // By data flow, the dependencies are also set before the child is added.
         let update =
             || Fault::new(CUDA_ERROR_UNKNOWN).function("cuStreamUpdateCaptureDependencies");
         let add =
@@ -368,7 +367,7 @@ fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
                 true => Graph::capture_by_access(&context, work),
             };
             drop((child, x));
-            // Unless it is refused, it uses memory that is gone.
+            // Unless it is refused, the launch uses freed memory.
             let launched = graph.and_then(|graph| graph.instantiate()?.launch(&stream));
             assert!(refusal(launched).contains("where in the graph it is"));
             stream.synchronize()?;
@@ -377,7 +376,7 @@ fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
     });
 }
 
-/// While another thread captures a body, a step has no end, and what follows would be a part of it.
+/// While another thread captures a body, a step cannot end, and later operations would be a part of it.
 #[test]
 fn s07_a_step_that_does_not_end_makes_no_graph() {
     clean(|_session| {

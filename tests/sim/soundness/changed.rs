@@ -9,7 +9,7 @@ use support::{freed_behind_a_stall, kernels, one_stream, stall, two_streams};
 
 use super::{clean, within};
 
-/// At both ends of an operation, in several operations, and after a change that may have been made.
+/// A buffer at both ends of an operation, in several operations, and after a change that may have been made.
 #[test]
 fn s07_each_use_of_a_buffer_is_let_go_once() {
     clean(|session| {
@@ -115,7 +115,7 @@ fn s07_a_node_that_a_library_works_behind_is_no_operation() {
         let mut y = stream.alloc_zeroed::<u32>(100)?;
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
         let copy = graph.nodes()?[2].id();
-        // SAFETY: it enqueues nothing.
+        // SAFETY: no work is enqueued.
         graph.extend(|s| unsafe { s.work().read(&x).enqueue(|_| ()) })?;
         let mut exec = graph.instantiate()?;
         drop(graph);
@@ -129,7 +129,7 @@ fn s07_a_node_that_a_library_works_behind_is_no_operation() {
     });
 }
 
-/// A launch on another stream fails while the one before is pending.
+/// Makes a launch on another stream fail while the previous one is pending.
 fn fail_on(stream: &Stream, exec: &mut GraphExec, session: &Session) -> Result<()> {
     session.inject(Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuGraphLaunch"));
     exec.launch(stream).expect_err("made to fail");
@@ -165,7 +165,7 @@ fn s07_a_changed_kernel_stays_loaded_after_a_launch_that_fails_elsewhere() {
     });
 }
 
-/// It comes behind the first launch, which waits for the signal.
+/// The work comes behind the first launch, which waits for the signal.
 #[test]
 fn s41_a_launch_after_one_that_fails_elsewhere_holds_up_nothing_before_it() {
     clean(|session| {
@@ -187,7 +187,7 @@ fn s41_a_launch_after_one_that_fails_elsewhere_holds_up_nothing_before_it() {
     });
 }
 
-/// A graph that waits for the signal, then fills `x`, and its executable.
+/// Captures a graph that waits for the signal, then fills `x`, and instantiates it.
 fn held(
     context: &Context,
     go: &Signal<u32>,
@@ -201,7 +201,7 @@ fn held(
     Ok((graph, exec))
 }
 
-/// How an executable comes to use memory that its pending launch does not use.
+/// The way in which an executable comes to use memory that its pending launch does not use.
 #[derive(Clone, Copy, PartialEq)]
 enum Change {
     Fill,
@@ -209,7 +209,7 @@ enum Change {
     Enabled,
 }
 
-/// The pending launch waits for what this thread does after it has waited for the memory.
+/// The pending launch waits for an action of this thread after its wait for the memory.
 #[test]
 fn l_memory_of_a_change_does_not_wait_for_a_launch_that_is_pending() {
     for change in [Change::Fill, Change::Update, Change::Enabled] {
@@ -240,7 +240,7 @@ fn l_memory_of_a_change_does_not_wait_for_a_launch_that_is_pending() {
     }
 }
 
-/// Another operation is changed to more of the memory.
+/// Another operation is changed to use more of the memory.
 #[test]
 fn s02_a_launch_before_a_change_to_the_same_memory_is_waited_for() {
     clean(|session| {

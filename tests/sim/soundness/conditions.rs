@@ -1,4 +1,4 @@
-//! Conditions that leave the capture that they were made in.
+//! Conditions used outside the capture that created them.
 
 use cuda_core::{Condition, DeviceBuffer, Function, Graph, Result, Stream};
 use support::{kernels, refusal};
@@ -15,7 +15,7 @@ fn decide(
     unsafe { stream.kernel(decides).block(1).arg(value).arg(condition).launch() }
 }
 
-/// A graph, and its condition, which one of its kernels sets.
+/// Captures a graph, and returns it with its condition, which one of its kernels sets.
 fn graph_of(decides: &Function, value: &DeviceBuffer<u32>) -> Result<(Graph, Condition)> {
     let mut kept = None;
     let graph = Graph::capture(&primary(), |captured| {
@@ -28,7 +28,7 @@ fn graph_of(decides: &Function, value: &DeviceBuffer<u32>) -> Result<(Graph, Con
     Ok((graph, kept.expect("captured above")))
 }
 
-/// A handle of a graph that is gone, or does not run, is memory that a kernel writes all the same.
+/// A kernel writes memory through the handle even of a graph that is gone or not running.
 #[test]
 fn s07_a_kernel_sets_no_condition_of_another_graph() {
     clean(|_session| {
@@ -44,7 +44,7 @@ fn s07_a_kernel_sets_no_condition_of_another_graph() {
             Graph::capture(&primary(), |captured| decide(captured, &decides, &value, condition))
         };
         says(refusal(capture(&condition)));
-        // A graph that is captured beside another one, and may be launched by itself.
+        // A graph that is captured beside another, and may be launched on its own.
         Graph::capture(&primary(), |captured| {
             let once = Condition::new(captured, 1)?;
             says(refusal(capture(&once)));
@@ -63,7 +63,7 @@ fn s07_a_kernel_sets_no_condition_of_another_graph() {
         // SAFETY: as in `decide`.
         unsafe { exec.set_kernel(node, &mut launch) }?;
         exec.launch(&stream)?;
-        // Once it is updated, those of the other graph.
+        // After an update, the other graph's conditions may be set.
         let (third, thirds) = graph_of(&decides, &value)?;
         exec.update(&third)?;
         for (condition, is_taken) in [(&condition, false), (&thirds, true)] {

@@ -43,7 +43,7 @@ fn s04_the_second_context_object_sees_the_first_ones_work() {
     });
 }
 
-/// Drops one object of each kind, all with work after them.
+/// Drops one object of each kind, all with pending work.
 fn drop_one_of_each(wreck: impl FnOnce(Box<dyn FnOnce() + Send>)) -> Result<()> {
     let primary = device().context()?;
     let stream = device().create_stream()?;
@@ -116,7 +116,7 @@ fn s10_an_error_is_reported_once_and_stops_nothing() {
 fn s10_a_guard_that_cannot_ask_restores_and_stops_no_later_guard() {
     clean(|session| {
         let guard = device().enter()?;
-        // A failed query is repeated once.
+        // The library repeats a failed query once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         guard.restore()?; // what was current before is known

@@ -1,4 +1,4 @@
-//! Deferred drops that wait, S31: none waits for those before it.
+//! S31: deferred drops that wait. No drop waits for those before it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::{clean, device, primary};
 const PTX: &str =
     ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
-/// Waits, when it is dropped, for the other end to go.
+/// When dropped, waits for the other end to be dropped.
 struct Waits(Mutex<mpsc::Receiver<()>>);
 
 impl Drop for Waits {
@@ -26,8 +26,8 @@ impl Drop for Waits {
     }
 }
 
-/// What `used` makes is dropped in a host function while a stream works on it, or on other things of its
-/// device. That stream goes on when a host function's next drop has run.
+/// Drops what `used` returns in a host function while a stream works on it, or on other objects of its
+/// device. That stream continues when a host function's next drop has run.
 fn goes_by<T: Send + 'static>(used: impl FnOnce(&Stream) -> Result<T> + Send) {
     clean(|session| {
         session.set_mode(Mode::Eager);
@@ -66,8 +66,8 @@ fn s31_a_deferred_drop_does_not_wait_for_those_before_it() {
     });
 }
 
-/// A deferred drop runs code of the program, `Waits` or what `owns` makes of it, that waits for what was
-/// dropped next.
+/// A deferred drop runs code of the program, `Waits` or what `owns` makes of it, that waits for the next
+/// dropped value.
 fn waits_for_the_next<T: Send + 'static>(owns: impl FnOnce(&Stream, Waits) -> Result<T> + Send) {
     clean(|_| {
         let stream = device().create_stream()?;
@@ -105,7 +105,7 @@ fn s31_a_deferred_drop_does_not_wait_for_an_owner_of_a_stream_or_an_event() {
     impl Drop for Theirs {
         fn drop(&mut self) {
             let raw = ptr::without_provenance_mut(self.0);
-            // SAFETY: created by `cuStreamCreate`, and destroyed once.
+            // SAFETY: the stream was created by `cuStreamCreate`, and is destroyed once.
             support::check("cuStreamDestroy", unsafe { cuStreamDestroy_v2(raw) });
         }
     }
@@ -125,7 +125,7 @@ fn s31_a_deferred_drop_does_not_wait_for_an_owner_of_a_stream_or_an_event() {
     waits_for_the_next(|stream, waits| {
         let flags = EventFlags::DISABLE_TIMING;
         let theirs = stream.record_event(flags)?;
-        // SAFETY: the owner has the event.
+        // SAFETY: the owner keeps the event alive.
         unsafe { Event::from_raw(theirs.as_raw(), flags, &primary(), (theirs, waits)) }
     });
 }
@@ -150,14 +150,14 @@ fn s31_a_deferred_drop_does_not_wait_for_an_allocator() {
 
         unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
             let _ = self.0.0.lock().expect("no panic").recv();
-            // SAFETY: the pool allocated it, and the caller gives it up.
+            // SAFETY: the pool allocated it, and the caller no longer uses it.
             unsafe { Allocator::driver_pool().deallocate(stream, address, bytes) }
         }
     }
     waits_for_the_next(|stream, waits| stream.alloc_with::<u32>(&Allocator::new(Slow(waits)), 64));
 }
 
-/// What a graph uses goes when the graph is gone, and its launch done.
+/// What a graph uses is dropped once the graph is gone, and its launch complete.
 #[test]
 fn s31_a_deferred_drop_does_not_wait_for_what_a_graph_used() {
     for allocator in [None, Some(Allocator::plain())] {
@@ -174,7 +174,7 @@ fn s31_a_deferred_drop_does_not_wait_for_what_a_graph_used() {
     }
 }
 
-/// More drops wait than there may be threads for: one more begins whenever one of them is done.
+/// More drops wait than there may be threads: another one begins whenever one completes.
 #[test]
 #[cfg_attr(miri, ignore = "65 threads take an interpreter minutes")]
 fn s31_many_deferred_drops_wait() {

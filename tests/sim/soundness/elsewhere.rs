@@ -1,4 +1,4 @@
-//! Memory of one context that another context is asked to use.
+//! Memory of one context used by another.
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, DeviceSliceMut, Error, Graph, MemoryPool,
@@ -11,7 +11,7 @@ use support::kernels;
 
 use super::{clean, device, primary};
 
-/// A module's variable belongs to the module's context, like memory of `cuMemAlloc`.
+/// A module's variable belongs to the module's context, like memory from `cuMemAlloc`.
 #[test]
 fn globals_are_refused_elsewhere() {
     clean(|_| {
@@ -23,7 +23,7 @@ fn globals_are_refused_elsewhere() {
             let stream = context.create_stream()?;
             let increment = kernels::get(context, "increment")?;
             let mut launch = stream.kernel(&increment).block(1).arg(counter);
-            // SAFETY: one word.
+            // SAFETY: the kernel accesses one word.
             Ok(unsafe { launch.launch() }.expect_err("memory of another context"))
         };
         let error = refused(&there, &mut counter)?;
@@ -34,20 +34,20 @@ fn globals_are_refused_elsewhere() {
         let stream = there.create_stream()?;
         let increment = kernels::get(&there, "increment")?;
         let mut launch = stream.kernel(&increment).block(1).arg(&mut counter);
-        // SAFETY: one word.
+        // SAFETY: the kernel accesses one word.
         unsafe { launch.launch() }?;
         stream.synchronize()?;
         there.disable_peer_access(&here)
     });
 }
 
-/// The address that a texture was made for may be reused for memory of another context.
+/// The address that a texture was created for may be reused for memory of another context.
 #[test]
 fn a_texture_is_not_bound_to_memory_elsewhere() {
     clean(|_| {
         let (here, there) = (primary(), Device::get(1)?.context()?);
         let memory = here.alloc::<f32>(1024)?;
-        // SAFETY: memory that outlives both buffers; no work uses it.
+        // SAFETY: the memory outlives both buffers, and no work uses it.
         let at =
             |context| unsafe { DeviceBuffer::<f32>::from_raw(memory.as_raw(), 1024, context, ()) };
         let first = at(&here)?;
@@ -58,11 +58,11 @@ fn a_texture_is_not_bound_to_memory_elsewhere() {
     });
 }
 
-/// Launches with memory of the other device.
+/// Launches `add_one` on memory of the other device.
 fn add_one(stream: &Stream, x: DeviceSliceMut<'_, u32>) -> Result<()> {
     let (function, len) = (kernels::get(stream.context(), "add_one")?, x.len() as u32);
     let mut launch = stream.kernel(&function).elements(len as usize).arg(x).arg(len);
-    // SAFETY: the kernel writes as many elements.
+    // SAFETY: the memory has as many elements as the kernel writes.
     unsafe { launch.launch() }
 }
 
@@ -87,7 +87,7 @@ fn virtual_memory_is_refused_where_it_was_not_opened() {
     });
 }
 
-/// An error of earlier work, returned by the call that changes what a device may do.
+/// The call that changes a device's access returns an error of earlier work.
 #[test]
 fn virtual_memory_whose_access_was_changed_with_an_error() {
     clean(|session| {
@@ -113,8 +113,8 @@ fn virtual_memory_whose_access_was_changed_with_an_error() {
     });
 }
 
-/// An error of earlier work, returned by the call that closes the pool. On devices of which no other test leaves
-/// a pool open: which pool some memory is of is not known.
+/// The call that closes the pool returns an error of earlier work. Uses devices on which no other test leaves
+/// a pool open, because the pool that memory belongs to is not known.
 #[test]
 fn a_pool_that_was_closed_with_an_error_is_closed() {
     clean(|session| {

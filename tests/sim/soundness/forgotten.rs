@@ -1,4 +1,4 @@
-//! Forgotten values leak, with no worse effect: S23.
+//! S23: forgotten values leak, with no worse effect.
 
 use std::mem;
 
@@ -86,8 +86,8 @@ fn s23_forgotten_streams_and_events() {
     });
 }
 
-/// If a scope's wait never happens, the stack frame of its slices may end before the copies have
-/// run: they then write only to the library's own memory.
+/// If a scope's wait never happens, the stack frame of its slices may end before the copies have run: they
+/// must then write only to the library's own memory.
 #[test]
 fn s23_a_scope_that_never_waits() {
     leaking(|session| {
@@ -114,7 +114,7 @@ fn s23_a_scope_that_never_waits() {
     });
 }
 
-/// What was lent is of use at once: a launch that never begins has no memory.
+/// Lent memory can be used at once: a launch that never begins has none.
 #[test]
 fn s23_forgotten_lent_launches() {
     leaking(|session| {
@@ -138,7 +138,7 @@ fn s23_forgotten_lent_launches() {
     });
 }
 
-/// Its launches go on, in order with other work, and what they use stays for good.
+/// Its launches continue, ordered with other work, and what they use is kept permanently.
 #[test]
 fn s23_forgotten_executables() {
     leaking(|session| {

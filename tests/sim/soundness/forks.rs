@@ -16,7 +16,7 @@ use support::{in_a_fork, two_devices};
 use super::unbound::with_idle_events;
 use super::{clean, device, leaking, primary};
 
-/// The exit code of a child whose call must be refused.
+/// Returns the exit code of a child whose call must be refused.
 fn unless_refused<T>(answer: Result<T>) -> u8 {
     u8::from(!matches!(answer, Err(Error::Forked)))
 }
@@ -92,7 +92,7 @@ fn s35_fork_beside_a_thread_that_calls_nccl() {
     });
 }
 
-/// Copies of a group record events of streams before they bind one.
+/// Copies of a group record events of streams before they bind a stream.
 #[test]
 fn s35_a_groups_copy_calls_no_driver() {
     clean(|session| {
@@ -151,7 +151,7 @@ fn s35_fork_beside_a_thread_that_writes_the_log() {
 fn s35_fork_beside_threads_that_look_for_contexts() {
     leaking(|_| {
         let stop = AtomicBool::new(false);
-        // A search among many takes long, so that most children are forked while a thread searches.
+        // A search among many contexts takes long, so that most children are forked while a thread searches.
         let make = |_| Context::new(device(), ContextFlags::default());
         let made = (0..1000).map(make).collect::<Result<Vec<_>>>()?;
         let work = || -> Result<()> {

@@ -1,4 +1,4 @@
-//! Graphs whose operations are of several contexts.
+//! Graphs whose operations belong to several contexts.
 
 use cuda_core::{Context, ContextFlags, Device, Graph, drops};
 use support::{one_stream, stall};

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use cuda_core::drops::{self, DropFailure};
-use cuda_core::{Condition, Context, DeviceBuffer, Error, Graph, GraphExec, Result, staging};
+use cuda_core::{
+    Condition, Context, Device, DeviceBuffer, Error, Graph, GraphExec, Result, staging,
+};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use support::{judge, one_stream, stall, two_streams};
@@ -13,7 +15,7 @@ use support::{judge, one_stream, stall, two_streams};
 use super::captures::{begin, end};
 use super::{clean, primary, within};
 
-/// A graph that fills `x` on a condition, and its executable.
+/// Captures a graph that fills `x` on a condition, and instantiates it.
 fn conditional(context: &Context, x: &mut DeviceBuffer<u32>) -> Result<(Graph, GraphExec)> {
     let graph = Graph::capture(context, |stream| {
         Condition::new(stream, 1)?.if_then(stream, |body| body.fill(x, 5))
@@ -22,7 +24,7 @@ fn conditional(context: &Context, x: &mut DeviceBuffer<u32>) -> Result<(Graph, G
     Ok((graph, exec))
 }
 
-/// The driver would wait in its call.
+/// Otherwise the driver would wait in its call.
 #[test]
 fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
     clean(|session| {
@@ -55,7 +57,7 @@ fn s41_a_launch_elsewhere_of_a_graph_that_allocates_waits_before_its_call() {
     });
 }
 
-/// The driver would wait in its call, with a lock that other calls need.
+/// Otherwise the driver would wait in its call, holding a lock that other calls need.
 #[test]
 fn l_closing_an_executable_with_conditions_waits_before_the_call() {
     clean(|session| {
@@ -73,7 +75,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
             closing.join().expect("the call does not panic").map_err(Error::from)
         })?;
         assert_eq!(stream.download_vec(&x)?, [5; 100]);
-        // One that is dropped is waited for by the next, since there may be one at a time.
+        // A dropped executable is waited for by the next, since there may be only one at a time.
         let mut exec = graph.instantiate()?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
@@ -89,7 +91,7 @@ fn l_closing_an_executable_with_conditions_waits_before_the_call() {
     });
 }
 
-/// Also where the library cannot be told of the end of the launch.
+/// Not even if the library cannot be notified of the end of the launch.
 #[test]
 fn l_dropping_an_executable_with_conditions_never_waits() {
     clean(|session| {
@@ -112,7 +114,7 @@ fn l_dropping_an_executable_with_conditions_never_waits() {
     });
 }
 
-/// Of an upload, and of a launch before one that failed on another stream.
+/// Waits for an upload, and for a launch before one that failed on another stream.
 #[test]
 fn l_an_executable_with_conditions_goes_after_all_that_is_pending() {
     clean(|session| {
@@ -147,7 +149,7 @@ fn l_a_graph_is_free_once_the_launch_of_a_dropped_executable_is_over() {
     clean(|_session| {
         let (context, stream) = one_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
-        for _ in 0..20 {
+        for _ in 0..if cfg!(miri) { 5 } else { 20 } {
             let (mut graph, mut exec) = conditional(&context, &mut x)?;
             exec.launch(&stream)?;
             drop(exec);
@@ -187,13 +189,13 @@ fn l_each_of_several_threads_waits_for_an_executable_that_was_dropped() {
         let until = |waits| session.await_calls("cuEventSynchronize", waits);
         let before = session.calls("cuEventSynchronize");
         drop(exec);
-        // A thread of the library's waits for the launch.
+        // A thread of the library waits for the launch.
         until(before + 1);
         thread::scope(|scope| {
             let threads = [0, 1].map(|_| scope.spawn(|| graph.instantiate().map(drop)));
             until(before + 3);
             stalled.release();
-            // One may find the executable of the other.
+            // One thread may find the other's executable.
             let made = threads.map(|thread| thread.join().expect("no panic").is_ok());
             assert!(made.contains(&true));
         });
@@ -254,7 +256,7 @@ fn l_a_host_function_waits_for_no_executable() {
     });
 }
 
-/// What extends a graph when it is dropped.
+/// A value whose drop extends a graph.
 struct Extends {
     graph: Arc<Mutex<Graph>>,
     extended: Arc<AtomicBool>,
@@ -267,7 +269,7 @@ impl Drop for Extends {
     }
 }
 
-/// The thread that finds its launches done drops what it kept, which may use the graph.
+/// The thread that finds its launches complete drops what it kept, whose drop may use the graph.
 #[test]
 fn l_what_an_executable_with_conditions_kept_may_use_its_graph() {
     clean(|_session| {
@@ -295,6 +297,56 @@ fn l_what_an_executable_with_conditions_kept_may_use_its_graph() {
         stream.synchronize()?;
         drops::flush();
         assert!(extended.load(Ordering::Relaxed));
+        Ok(())
+    });
+}
+
+/// A value whose drop revokes access between devices.
+struct Revokes {
+    contexts: [Context; 2],
+    revoked: Arc<AtomicBool>,
+}
+
+impl Drop for Revokes {
+    fn drop(&mut self) {
+        let revoked = self.contexts[0].disable_peer_access(&self.contexts[1]);
+        self.revoked.store(revoked.is_ok(), Ordering::Relaxed);
+    }
+}
+
+/// Revoking waits for calls that rely on the access, of which instantiating is one.
+#[test]
+fn l_what_an_executable_kept_may_revoke_access_as_its_graph_is_instantiated() {
+    clean(|_session| {
+        let contexts = [primary(), Device::get(1)?.context()?];
+        contexts[0].enable_peer_access(&contexts[1])?;
+        let stream = contexts[0].create_stream()?;
+        let mut to = contexts[1].alloc::<u32>(9)?;
+        let mut x = stream.alloc_zeroed::<u32>(9)?;
+        let mut graph = |f: Box<dyn Fn() + Send + Sync>| {
+            Graph::capture(&contexts[0], |stream| {
+                stream.copy(&x, &mut to)?;
+                Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5))?;
+                stream.launch_host_func_each(f)
+            })
+        };
+        let first = graph(Box::new(|| ()))?;
+        let revoked = Arc::new(AtomicBool::new(false));
+        let revokes = Revokes { contexts: contexts.clone(), revoked: revoked.clone() };
+        let second = graph(Box::new(move || {
+            let _kept = &revokes;
+        }))?;
+        let mut exec = first.instantiate()?;
+        exec.update(&second)?;
+        drop(second);
+        exec.launch(&stream)?;
+        // No thread of the library can wait for the launch.
+        begin(&stream);
+        drop(exec);
+        assert_eq!(end(&stream), cuda_sys::CUDA_SUCCESS);
+        let refused = first.instantiate().map(drop);
+        assert!(revoked.load(Ordering::Relaxed));
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         Ok(())
     });
 }

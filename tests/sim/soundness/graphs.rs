@@ -1,4 +1,4 @@
-//! Graphs whose launches fail, come late, or meet other work at a bad moment.
+//! Graphs whose launches fail, run late, or meet other work at a bad moment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
         exec.lend_mut(&mut output).launch(&one)?;
         fail_a_launch(session);
         exec.lend_mut(&mut output).launch(&two).expect_err("it was made to fail");
-        // Whatever is asked of the other stream: it is idle, which it says after some questions.
+        // Whatever is asked about the other stream: it is idle, which it reports after some queries.
         for _ in 0..20 {
             assert!(output.try_as_slice()?.is_none(), "the first launch is pending");
         }

@@ -1,4 +1,4 @@
-//! The context that is left current on a thread: S38.
+//! S38: the context that is left current on a thread.
 
 use std::mem;
 use std::thread;
@@ -11,20 +11,20 @@ use support::context;
 use super::{clean, device, leaking};
 
 fn created() -> Result<Context> {
-    // Made first, so that it does not reuse the handle of a created context.
+    // Creates the primary context first, so that it does not reuse the handle of a created context.
     device().context()?;
     Context::new(device(), ContextFlags::default())
 }
 
-/// Drops the last handle on a thread where the context is not current: only then does destroying
-/// the context leave a dangling handle on this thread.
+/// Drops the last handle on a thread where the context is not current: only then does destroying the context
+/// leave a dangling handle on this thread.
 fn drop_elsewhere(context: Context) {
     thread::scope(|scope| scope.spawn(move || drop(context)).join()).expect("it only drops");
 }
 
-/// For contexts that the library knows. If an owner destroys a context by a raw call meanwhile, the
-/// guard makes the bare handle current again: an H200 accepts it, and may crash in a later call. No
-/// test can show that the process survives; the documentation of `Guard` says so.
+/// Holds for contexts that the library knows. If an owner destroys a context by a raw call meanwhile, the
+/// guard makes the bare handle current again: an H200 accepts it, and may crash in a later call. No test can
+/// show that the process survives; the documentation of `Guard` says so.
 #[test]
 fn s38_a_guard_keeps_what_it_saved() {
     clean(|_| {
@@ -53,7 +53,7 @@ fn s38_a_guard_keeps_what_another_guard_entered() {
         let outer = context.enter()?;
         let inner = device().enter()?;
         drop_elsewhere(context);
-        // Out of order: `inner` restores a context to which no other handle is left.
+        // Out of order: `inner` restores a context without any other handle.
         drop(outer);
         drop(inner);
         assert_eq!(context::current(), handle);
@@ -73,7 +73,7 @@ fn s38_a_guard_keeps_what_it_found_and_entered() {
         let inner = context.enter()?;
         drop(outer);
         assert!(context::current().is_null());
-        // Restores the context that it entered, since that was current before it.
+        // Restores the context that it entered, since that was current before.
         drop(inner);
         let handle = context.as_raw();
         assert_eq!(context::current(), handle);
@@ -133,7 +133,7 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
         context.set_current()?;
         let guard = device().enter()?;
         drop_elsewhere(context);
-        // A failed query is repeated once.
+        // The library repeats a failed query once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         guard.restore()?;
@@ -144,7 +144,7 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
     });
 }
 
-/// The thread had its last reference.
+/// The thread held the context's last reference.
 #[test]
 fn s38_set_current_returns_what_it_replaces() {
     clean(|_| {
@@ -180,7 +180,7 @@ fn s38_set_current_keeps_what_it_made_current() {
     });
 }
 
-/// Another library made it current first, and keeps nothing alive.
+/// Another library has made the context current, and keeps nothing alive.
 #[test]
 fn s38_set_current_keeps_what_was_current_already() {
     clean(|_| {
@@ -213,7 +213,7 @@ fn s38_a_guard_keeps_what_others_brought_back() {
     });
 }
 
-/// A failed call may have changed the current context nevertheless.
+/// A failed call may nevertheless have changed the current context.
 #[test]
 fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
     let belated = |call| Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(call).takes_effect();
@@ -251,16 +251,16 @@ fn s38_a_thread_that_ends_lets_go() {
                 context.push().expect("it can be pushed");
                 context.as_raw().addr()
             });
-            // Joining waits for the thread's locals too.
+            // Joining also waits for the thread's locals.
             leaves.join().expect("no panic")
         });
-        // The context is gone, and its handle is reused for the next.
+        // The context is destroyed, and its handle is reused for the next.
         assert_eq!(created()?.as_raw().addr(), handle);
         Ok(())
     });
 }
 
-/// Other code brings back what a guard saved, which may or may not be above the guard's context then.
+/// Other code makes current again what a guard saved, which then may or may not be above the guard's context.
 #[test]
 fn s38_what_others_bring_back_again_and_again_is_kept_once() {
     clean(|session| {
@@ -316,7 +316,7 @@ fn s38_same_device_other_context() {
 #[test]
 fn s38_what_others_set_inside_does_not_stay() {
     clean(|_| {
-        // Retained, so that its handle is valid.
+        // Retained, so that the handle is valid.
         Device::get(1)?.context()?;
         let outer = device().enter()?;
         let inner = device().enter()?;

@@ -61,8 +61,8 @@ fn s16_a_refused_host_function_goes_with_nothing_entered() {
     });
 }
 
-/// The code of a copy that needs a current context, after which the library repeats such a call. A
-/// host function is not launched again: it could run twice.
+/// The driver's code is that of a copy that needs a current context, after which the library repeats such a
+/// call. A host function is not launched again: it could run twice.
 #[test]
 fn s16_a_host_function_that_was_refused_and_enqueued_is_dropped_once() {
     clean(|session| {
@@ -100,7 +100,7 @@ fn s16_a_panic_stays_in_the_host_function() {
     });
 }
 
-/// As `clean`, with so many expected drop failures.
+/// Like `clean`, with `failures` expected drop failures.
 fn clean_but_for(failures: u64, body: impl FnOnce() -> Result<()> + Send) {
     let session = support::simulator();
     let before = cuda_core::drops::failures();
@@ -137,7 +137,7 @@ fn s31_drop_in_a_host_function() {
     });
 }
 
-/// The result of an operation called inside a host function.
+/// Returns the result of an operation that is called inside a host function.
 pub(super) fn in_host_function<R: Send + 'static>(
     f: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R> {
@@ -279,7 +279,7 @@ fn s41_what_came_before_a_host_function_does_not_wait_for_it() {
         stream.upload(&host, &mut buffer)?;
         let release = blocks(&stream)?;
         stream.fill(&mut buffer, 8)?;
-        // The host function waits for this thread, and this thread only for the upload.
+        // The host function waits for this thread, and this thread waits only for the upload.
         host.as_mut_slice()?.fill(9);
         drop(release);
         let mut back = [0; 64];
@@ -309,8 +309,8 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
     });
 }
 
-/// The event comes after a host function that waits for this thread, and this thread waits for work
-/// before the wait for the event.
+/// The event comes after a host function that waits for this thread. This thread waits for work before the
+/// wait for the event.
 #[test]
 fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
     clean(|_| {
@@ -327,7 +327,7 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
                     a.wait_event(&event)?;
                 }
                 1 => a.wait_stream(&b)?,
-                // A third stream waits for the second, and so for what that one waits for.
+                // A third stream waits for the second, and so for what the second waits for.
                 _ => {
                     let c = device().create_stream()?;
                     c.wait_stream(&b)?;
@@ -346,13 +346,13 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
     });
 }
 
-/// The legacy stream comes after a blocking one, which waits for this thread: so does what waits for the legacy
-/// stream, but not what came before that wait.
+/// The legacy stream comes after a blocking one, which waits for this thread. So does work that waits for the
+/// legacy stream, but not work before that wait.
 #[test]
 fn s41_what_came_before_a_wait_for_the_legacy_stream_does_not_wait_for_it() {
     for (elsewhere, by_way) in [(false, false), (true, false), (false, true)] {
         clean(|_| {
-            // Contexts of its own: their legacy streams have not worked before.
+            // New contexts: their legacy streams have done no work before.
             let new = |device| Context::new(Device::get(device)?, ContextFlags::default());
             let [one, two] = [new(0)?, new(1)?];
             let (own, other) = if elsewhere { (&one, &two) } else { (&one, &one) };
@@ -377,7 +377,7 @@ fn s41_what_came_before_a_wait_for_the_legacy_stream_does_not_wait_for_it() {
     }
 }
 
-/// The program did not request that wait: it comes from the ledger.
+/// The program did not request this wait: it comes from the ledger.
 #[test]
 fn s41_what_came_before_does_not_wait_for_another_streams_stalled_work() {
     clean(|_| {
@@ -424,7 +424,7 @@ fn c16_waits_are_work_too() {
     });
 }
 
-/// Its wake waits for deferred drops, on the library's thread that wakes.
+/// A waker whose wake, on the library's waking thread, waits for deferred drops.
 struct Flushes(mpsc::Sender<()>);
 
 impl Wake for Flushes {
@@ -447,7 +447,7 @@ fn s31_no_thread_of_the_crate_waits_for_another() {
         using.fill(&mut buffer, 1)?;
         dropping.launch_host_func(move || drop(buffer))?;
         dropping.synchronize()?;
-        // … that goes on when the thread that wakes a future has waited for deferred drops.
+        // … that continues when the thread that wakes a future has waited for deferred drops.
         awaited.wait_signal(&wake, WaitValue::Geq(1))?;
         let (flushes, flushed) = mpsc::channel();
         let waker = Waker::from(Arc::new(Flushes(flushes)));

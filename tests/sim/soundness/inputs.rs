@@ -16,7 +16,7 @@ fn s05_sizes_do_not_wrap() {
         let stream = device().create_stream()?;
         let context = primary();
         let mark = session.mark();
-        // Modulo the address space: nothing, eight bytes, sixteen bytes.
+        // Modulo the address space, these are no bytes, eight bytes, sixteen bytes.
         overflows(stream.alloc::<u64>(1 << 61));
         overflows(stream.alloc::<u64>((1 << 61) + 1));
         overflows(stream.alloc_zeroed::<u128>((1 << 60) + 1));
@@ -80,7 +80,7 @@ fn s14_an_unknown_code_is_a_value() {
     });
 }
 
-/// Every operation on zero elements, of any size.
+/// Makes every operation on zero elements, of any size.
 fn on_nothing<T: Pod + PartialEq + std::fmt::Debug>(len: usize, value: T) -> Result<()> {
     let stream = device().create_stream()?;
     let mut buffer: DeviceBuffer<T> = stream.alloc(len)?;
@@ -131,14 +131,14 @@ macro_rules! aligned {
         #[derive(Clone, Copy, PartialEq, Debug)]
         #[repr(C, align($alignment))]
         struct $name([u8; $alignment]);
-        // SAFETY: as many bytes as the alignment, so there is no padding.
+        // SAFETY: the type has as many bytes as its alignment, so there is no padding.
         unsafe impl Pod for $name {}
     )*};
 }
 
 aligned! { To256 256 To512 512 To4096 4096 To8192 8192 }
 
-/// The addresses of all that an allocation lends are aligned for the type.
+/// Asserts that all addresses that an allocation lends are aligned for the type.
 fn aligned_or_refused<T: Pod>() -> Result<()> {
     let stream = device().create_stream()?;
     match stream.alloc::<T>(3) {

@@ -1,4 +1,4 @@
-//! Memory of a created context that could not be proven to be idle: S51.
+//! S51: memory of a created context that could not be proven idle.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ use cuda_core::{
 };
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
-use support::judge::{self, DropFailures};
+use support::{DropReports, judge};
 
 use super::{device, primary, within};
 
@@ -26,8 +26,8 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
     kept_by(&["cuEventSynchronize", "cuStreamWaitEvent"], what, share);
 }
 
-/// Drops memory of a created context that a stream of another context uses, as `share` sets it up,
-/// while these calls fail; then the last reference to the context. Both stay, and are reported.
+/// Drops memory of a created context that a stream of another context uses, as `share` sets it up, while
+/// these calls fail; then drops the last reference to the context. Asserts that both are kept and reported.
 fn kept_by(
     fails: &[&'static str],
     what: Resource,
@@ -36,7 +36,7 @@ fn kept_by(
     let session = support::simulator_in(Mode::Lazy);
     // Queries never report completion.
     session.set_polls(u32::MAX);
-    let failures = DropFailures::begin();
+    let failures = DropReports::listen();
     within(|| {
         let run = || {
             let far = primary().create_stream()?;
@@ -65,7 +65,7 @@ fn kept_by(
     assert!(leaks.iter().any(|leak| leak.kind == LeakKind::Context));
     judge::compare(&leaks, &reported, false, |_| false).expect("what stays is what was reported");
     judge::take_away(&session, leaks);
-    // Waits for all contexts of both devices that the library knows: not for the one that is gone.
+    // Waits for all contexts of both devices that the library knows, but not for the destroyed one.
     let other = Device::get(1).and_then(Device::context).expect("four devices");
     other.enable_peer_access(&primary()).expect("without a fault");
     other.disable_peer_access(&primary()).expect("the destroyed context is forgotten");
@@ -129,7 +129,7 @@ fn s51_memory_of_allocators() {
     let allocators: [fn() -> Allocator; 3] = [
         Allocator::plain,
         Allocator::cache,
-        // Its pool is dropped, too.
+        // The allocator's pool is dropped, too.
         || CachingPool::new().allocator(),
     ];
     for allocator in allocators {

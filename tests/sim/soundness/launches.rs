@@ -1,4 +1,4 @@
-//! Launches of one executable on several streams, and what goes with a graph.
+//! Launches of one executable on several streams, and what is dropped with a graph.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use support::{OnDrop, one_stream, refusal, stall, two_streams};
 
 use super::clean;
 
-/// CUDA orders each launch of an executable behind the one before, whatever the stream.
+/// CUDA orders each launch of an executable behind the previous one, whatever the stream.
 #[test]
 fn s41_what_came_before_a_launch_behind_a_late_one_does_not_wait_for_it() {
     clean(|_session| {
@@ -59,12 +59,12 @@ fn l20_an_executable_goes_without_waiting_for_pinned_memory() {
     });
 }
 
-/// What a graph keeps alive.
+/// An owner for a graph, which records its drop.
 fn owner(gone: Arc<AtomicBool>) -> OnDrop<impl FnMut() + Send + Sync> {
     OnDrop(move || gone.store(true, Ordering::SeqCst))
 }
 
-/// A host function must not destroy the graph; so it must not drop what the graph needs, either.
+/// A host function must not destroy the graph, so it must not drop what the graph needs either.
 #[test]
 fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
     clean(|session| {
@@ -74,7 +74,7 @@ fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
         assert_eq!(unsafe { cuGraphCreate(&mut raw, 0) }, CUDA_SUCCESS);
         let gone = Arc::new(AtomicBool::new(false));
         let owner = owner(gone.clone());
-        // SAFETY: a live graph without nodes, which no other code uses.
+        // SAFETY: the graph is live and has no nodes, and no other code uses it.
         let graph = unsafe { Graph::from_raw(raw, &context, owner) }?;
         let destroy = session.hold("cuGraphDestroy");
         stream.launch_host_func(move || drop(graph))?;
@@ -88,7 +88,7 @@ fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
     });
 }
 
-/// The same for an executable whose last launch is over, which no code has asked for.
+/// The same for an executable whose last launch has completed, which no code has queried.
 #[test]
 fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
     clean(|session| {
@@ -104,7 +104,7 @@ fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
         let mut exec = graph.instantiate()?;
         drop(graph);
         exec.launch(&stream)?;
-        // Records an event behind the launch, which is past when the host function runs.
+        // Records an event behind the launch, which is complete when the host function runs.
         other.download(&x, &mut host)?;
         let destroy = session.hold("cuGraphExecDestroy");
         other.launch_host_func(move || drop(exec))?;
@@ -118,7 +118,7 @@ fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
     });
 }
 
-/// So an executable counts until its destruction, which a host function defers.
+/// An executable counts until its destruction, which a host function defers.
 #[test]
 fn s31_an_executable_that_a_host_function_drops_is_there_until_it_is_destroyed() {
     clean(|session| {
@@ -158,7 +158,7 @@ fn s50_an_update_to_memory_that_was_dropped_is_refused() {
     });
 }
 
-/// Nothing asks the driver how far the stream is, and no event before such a launch may be replaced.
+/// The driver is not asked how far the stream is, and no event before such a launch may be replaced.
 #[test]
 fn s28_many_launches_that_may_take_long_and_few_events() {
     clean(|session| {

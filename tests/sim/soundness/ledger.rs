@@ -10,7 +10,7 @@ use support::kernels;
 
 use super::{clean, device, pinned, primary, within};
 
-/// Three streams, and a buffer at home on the third that holds 7.
+/// Creates three streams, and a buffer at home on the third that holds 7.
 fn two_readers() -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
     two_readers_of(64)
 }
@@ -121,7 +121,7 @@ fn s15_concurrent_readers_of_pinned_memory() {
                         let mut back = [0; 64];
                         stream.download(&buffer, &mut back).expect("it works");
                         assert_eq!(back, [round; 64]);
-                        // Its free is queued; the host does not know whether its copy is done.
+                        // The buffer's free is queued; the host does not know whether its copy is complete.
                         stream.upload(host, &mut buffer).expect("lengths agree");
                     });
                 }
@@ -206,7 +206,7 @@ fn s37_chunks_do_not_wait_for_each_other() {
     });
 }
 
-/// More waits than are distinguished: their order may be stricter than necessary, never weaker.
+/// More waits than the ledger distinguishes: the order may be stricter than necessary, never weaker.
 #[test]
 fn s37_many_chunks_may_wait_for_each_other() {
     for (len, count) in [(2, 64), (1, 128)] {
@@ -250,7 +250,7 @@ fn s37_a_write_of_the_middle_keeps_both_ends() {
         let (a, b, home, mut buffer) = two_readers()?;
         a.fill(&mut buffer, 1)?;
         b.fill(buffer.slice_mut(16..48)?, 2)?;
-        // Both ends are still marked by `a`, whatever `b` has waited for.
+        // Both ends still carry marks of `a`, whatever `b` has waited for.
         let mut back = [0; 64];
         home.download(buffer.slice(..16)?, &mut back[..16])?;
         home.download(buffer.slice(48..)?, &mut back[48..])?;
@@ -282,7 +282,7 @@ fn s03_the_same_reader_again_then_a_writer() {
         let (a, _b, home, mut buffer) = two_readers()?;
         let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
         a.download(&buffer, &mut x)?;
-        // The end of the first one has its own event.
+        // The end of the first read has its own event.
         a.checkpoint()?;
         a.download(&buffer, &mut y)?;
         assert!(session.pending_ops() > 0, "the copies have not run yet");
@@ -294,7 +294,7 @@ fn s03_the_same_reader_again_then_a_writer() {
     });
 }
 
-/// A host buffer that only one stream ever reads, read again and again.
+/// A host buffer that only one stream ever reads is read repeatedly.
 #[test]
 fn s01_the_same_upload_again_then_change() {
     clean(|_| {
@@ -312,8 +312,7 @@ fn s01_the_same_upload_again_then_change() {
     });
 }
 
-/// The first reader reads one range again; it may read others, and other streams may read its
-/// range.
+/// The first reader reads one range again; it may read other ranges, and other streams may read its range.
 #[test]
 fn s03_readers_of_several_ranges_then_a_writer() {
     clean(|_| {
@@ -330,7 +329,7 @@ fn s03_readers_of_several_ranges_then_a_writer() {
         for target in [w, x, y, z] {
             assert_eq!(target.as_slice()?, [7; 32]);
         }
-        // The writer has waited for all other streams: none of them is waited for again.
+        // The writer has waited for all other streams, so none of them is waited for again.
         a.download(buffer.slice(..32)?, targets[0].as_mut().expect("memory"))?;
         assert_eq!(targets[0].as_mut().expect("memory").as_slice()?, [8; 32]);
         Ok(())
@@ -367,9 +366,8 @@ fn s15_one_stream_read_for_by_two_threads() {
     });
 }
 
-/// Two threads read by one stream, and the later read is marked first: between the launch of the
-/// earlier one and its mark, where the hook of a failed drop stops the thread. The later point
-/// counts.
+/// Two threads read on one stream, and the later read is marked first: between the earlier launch and its
+/// mark, where the hook of a failed drop stops the thread. The later point counts.
 #[test]
 fn s15_the_later_of_two_reads_is_entered_first() {
     let session = support::simulator_in(Mode::Lazy);
@@ -378,7 +376,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         let (reads, mut x) = (kernels::get(&primary(), "copy_words")?, home.alloc(64)?);
         let y = pinned(&[0u32; 64])?;
         a.download(&buffer, &mut pinned(&[0; 64])?)?;
-        // When the launch is marked, no other record of this stream or its event is left.
+        // When the launch is marked, no other record of this stream or its event exists.
         b.fill(&mut x, 0)?;
         b.checkpoint()?;
         b.synchronize()?;
@@ -396,7 +394,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         });
         session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
         let mut launch = a.kernel(&reads).elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
-        // SAFETY: 64 elements of both.
+        // SAFETY: both have 64 elements.
         unsafe { launch.launch() }?;
         drops::take_hook();
         let mut buffer = Arc::into_inner(buffer).expect("the hook is gone");
@@ -411,7 +409,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
     assert_eq!(session.violations(), []);
 }
 
-/// A half's last users are its writers, whatever read the whole before.
+/// The last users of a half are its writers, whatever read the whole before.
 #[test]
 fn s37_halves_written_behind_a_reader_of_the_whole() {
     clean(|_| {
@@ -428,8 +426,8 @@ fn s37_halves_written_behind_a_reader_of_the_whole() {
     });
 }
 
-/// A program with a stream for each request, whose weights and kernels live as long as the program.
-/// A wait of another stream covers each request's reads, so that their own end is never queried.
+/// A program with a stream per request, whose weights and kernels live as long as the program. A wait of
+/// another stream covers each request's reads, so that the end of the reads is never queried.
 #[test]
 #[cfg_attr(miri, ignore = "gets to no crowd, which is when streams are asked about")]
 fn streams_that_are_gone_do_not_pile_up() {

@@ -35,12 +35,12 @@ impl Drop for Late {
 }
 
 thread_local! {
-    /// Made first, so dropped last.
+    /// Initialised first, so dropped last.
     static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Ends a thread after `leave`, which makes a context current there; `Late` checks after `then`,
-/// which runs once the thread has dropped its other locals, and pops an entry first if `pops`.
+/// Ends a thread after `leave`, which makes a context current there. Once the thread has dropped its other
+/// locals, `then` runs, and `Late` checks the context, after popping an entry if `pops`.
 fn ends(leave: impl FnOnce() -> Result<()> + Send, then: impl FnOnce(), pops: bool) -> Result<()> {
     let (go_on, until) = mpsc::channel();
     let (lost, has_lost) = mpsc::channel();
@@ -55,7 +55,7 @@ fn ends(leave: impl FnOnce() -> Result<()> + Send, then: impl FnOnce(), pops: bo
         has_lost.recv().expect("it is sent");
         then();
         drop(go_on);
-        // Unlike the scope, this waits for the thread's locals.
+        // Unlike the scope's end, this waits for the thread's locals.
         ends.join().expect("no assertion failed");
         Ok(())
     })
@@ -94,8 +94,8 @@ fn s38_a_thread_that_ends_with_something_else_on_top() {
     });
 }
 
-/// A call that switches back fails and takes effect all the same: dropping `left` must not destroy
-/// the context that is current then.
+/// Checks that after a call that switches back fails but takes effect, dropping `left` does not destroy the
+/// context that is then current.
 fn survives(prepare: impl FnOnce(&Session) -> Result<Context> + Send) {
     let session = support::simulator();
     within(|| {
@@ -133,7 +133,7 @@ fn s38_a_call_that_cannot_bring_back_what_was_current() {
         let context = created()?;
         let primary = device().context()?;
         primary.set_current()?;
-        // The second switch, and each repetition of it.
+        // The second switch fails, and each repetition of it.
         let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
         session.inject(fault.nth(2).from_then_on());
         context.memory_info()?;
@@ -165,8 +165,7 @@ fn s38_a_green_context_that_stays_current_is_not_destroyed() {
         let green = Context::new_green(&[&split.groups[0]]).expect("it can be made");
         let primary = device().context().expect("it is there");
         primary.set_current().expect("it is there");
-        // The switch to it, to wait for its work, fails and takes effect; the switch back just
-        // fails.
+        // The switch to it, to wait for its work, fails and takes effect; the switch back only fails.
         let fault = || Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
         session.inject(fault().takes_effect());
         session.inject(fault().nth(2).from_then_on());
@@ -194,10 +193,10 @@ fn s38_a_capture_mode_that_was_exchanged_with_an_error() {
     });
 }
 
-/// The thread's capture mode; afterwards it is global, as at first.
+/// Returns the thread's capture mode; afterwards it is global, as initially.
 fn capture_mode() -> cuda_sys::CUstreamCaptureMode {
     let mut mode = cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: reads and writes one mode, a local.
+    // SAFETY: the call reads and writes one mode, a local variable.
     let code = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
     assert_eq!(code, CUDA_SUCCESS);
     mode

@@ -1,4 +1,4 @@
-//! Drops in every order, and drops that fail: S17, S30.
+//! S17, S30: drops in every order, and drops that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -18,7 +18,7 @@ fn slot<T: Send + 'static>(value: T) -> Slot {
     Some(Box::new(move || drop(value)))
 }
 
-/// One object of each kind in a created context, with work queued on all of them.
+/// Creates one object of each kind in a created context, with work queued on all of them.
 fn one_of_each() -> Result<[Slot; 6]> {
     let context = Context::new(device(), ContextFlags::default())?;
     let home = context.create_stream()?;
@@ -52,7 +52,7 @@ fn s17_every_order_of_dropping() {
     clean(|session| {
         let mut tried = 0;
         orders(&mut |order: &[usize; 6]| {
-            // Miri takes a second for each.
+            // Miri takes a second per order.
             tried += 1;
             if cfg!(miri) && tried % 97 != 0 {
                 return;
@@ -105,7 +105,7 @@ fn s17_contexts_made_and_destroyed_in_turn() {
     });
 }
 
-/// Runs `body` where drops may fail; those tests leak on purpose.
+/// Runs `body`, in which drops may fail, for tests that leak on purpose.
 fn failing(body: impl FnOnce(&cuda_sim::Session) -> Result<()> + Send) {
     let session = support::simulator();
     within(|| body(&session).expect("no operation of the test fails"));

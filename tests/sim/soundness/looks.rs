@@ -1,4 +1,4 @@
-//! What looks at graphs and changes rows of them, with little data, so that Miri runs it too.
+//! Inspects graphs and changes rows of them, with little data, so that Miri runs it too.
 
 use cuda_core::{Condition, Graph, Result, Shape};
 use cuda_sim::Fault;
@@ -33,7 +33,7 @@ fn l_graphs_and_their_bodies_are_walked() {
         let picture = graph.to_svg()?;
         assert!(picture.contains("conditional node"), "{picture}");
         assert!(format!("{graph} {graph:?}").starts_with("3 nodes"));
-        // Miri writes no file.
+        // Under Miri no file can be written.
         let fault = Fault::new(cuda_sys::CUDA_ERROR_OPERATING_SYSTEM);
         session.inject(fault.function("cuGraphDebugDotPrint"));
         assert!(refusal(graph.debug_dot("graph.dot")).contains("could not write"));

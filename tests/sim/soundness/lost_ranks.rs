@@ -1,4 +1,4 @@
-//! Ranks of NCCL that report an error, since they have lost another.
+//! NCCL ranks that report an error because they have lost another rank.
 
 use std::thread;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn ones(streams: &[Stream]) -> Result<Vec<DeviceBuffer<u32>>> {
     streams.iter().map(|stream| stream.upload_new(&[1u32; 100])).collect()
 }
 
-/// Ranks whose calls do not block, with memory for each, after an all-reduce, by which they connect.
+/// Joins ranks whose calls do not block, with memory for each, and connects them by an all-reduce.
 fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<DeviceBuffer<u32>>)> {
     let options = CommunicatorOptions::new().blocking(false);
     let (ranks, mut sums) = (Ranks::init_all_with(contexts, &options)?, ones(streams)?);
@@ -50,7 +50,7 @@ fn connected(contexts: &[Context], streams: &[Stream]) -> Result<(Ranks, Vec<Dev
     Ok((ranks, sums))
 }
 
-/// The devices and the memory can be used again, in a new communicator.
+/// Asserts that the devices and the memory can be used again, in a new communicator.
 fn goes_on(streams: &[Stream], sums: &mut [DeviceBuffer<u32>]) -> Result<()> {
     let ranks = Ranks::init_all(streams.iter().map(Stream::context))?;
     for (stream, sums) in streams.iter().zip(&mut *sums) {
@@ -82,7 +82,7 @@ fn k_nccl_a_rank_that_has_failed_says_so_until_it_is_aborted() {
         failed(sent, "ncclGroupEnd", 0);
         failed(rank.split(Some(0), 0).map(drop), "ncclCommSplit", 0);
         failed(rank.finalize(), "ncclCommFinalize", 0);
-        // Still, since nothing has ended it.
+        // The error persists, since nothing has ended the communicator.
         failed(rank.wait(stream), "wait", 0);
         pair[1].async_error()?;
         rank.abort()?;
@@ -105,11 +105,11 @@ fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
             ranks.async_error()?;
             assert_eq!(session.fail_rank(lost, REMOTE), 1);
             failed(ranks.async_error(), "ncclCommGetAsyncError", lost);
-            // Also the other's work, which is not done, and whose rank knows of no error.
+            // So does the other rank's work, which is not complete, although its rank knows of no error.
             failed(ranks.wait(&streams), "wait", lost);
             let reduced = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
             failed(reduced, "ncclGroupEnd", lost);
-            // All are aborted, since the others would wait for this one.
+            // All ranks are aborted, since the others would wait for this one.
             assert!(ranks.as_raw().all(|raw| raw.is_null()));
             aborted(ranks.async_error());
             aborted(ranks.wait(&streams));
@@ -119,7 +119,7 @@ fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
     }
 }
 
-/// The work is done once the abort has begun, which then takes as long as there is the graph.
+/// The work completes once the abort has begun; the abort then lasts while the graph exists.
 #[test]
 fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long() {
     clean(|session| {
@@ -131,7 +131,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
         let pair = parted(ranks);
         let (rank, stream) = (&pair[0], &streams[0]);
         rank.on(stream)?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
-        // The last rank that is aborted is the one that waits for the graph.
+        // Only the abort of the last rank waits for the graph.
         pair[1].abort()?;
         thread::scope(|scope| {
             let before = session.calls("cuEventQuery");
@@ -140,7 +140,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
             session.await_calls("cuEventQuery", before + 2);
             let aborting = scope.spawn(|| rank.abort());
             aborted(waiting.join().expect("no panic"));
-            // The stream goes on.
+            // The stream continues.
             synchronizing.join().expect("no panic")?;
             drop(graph);
             aborting.join().expect("no panic")
@@ -149,7 +149,7 @@ fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long()
     });
 }
 
-/// What dropping ranks reports whose work waits for a rank that has failed.
+/// Returns what is reported when ranks are dropped whose work waits for a failed rank.
 fn reported(
     body: impl FnOnce(&Session, Ranks, &[Stream], &mut [DeviceBuffer<u32>]) -> Result<()> + Send,
 ) -> Vec<(Resource, Option<Error>)> {
@@ -178,7 +178,7 @@ fn k_nccl_a_rank_that_has_failed_is_aborted_when_it_is_dropped() {
         pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
         session.fail_rank(0, REMOTE);
         drop(pair.remove(0));
-        // Not in ten minutes, the limit.
+        // It does not take ten minutes, the limit.
         streams[0].synchronize()
     });
     let [(Resource::Communicator, Some(error))] = &reports[..] else {
@@ -191,10 +191,10 @@ fn k_nccl_a_rank_that_has_failed_is_aborted_when_it_is_dropped() {
 fn k_nccl_ranks_that_cannot_all_be_finalised_are_aborted() {
     for refused in ["ncclCommFinalize", "ncclCommGetAsyncError"] {
         let reports = reported(|session, ranks, streams, sums| {
-            // Not before the finalisation, which waits for it.
+            // The work does not complete before the finalisation, which waits for it.
             ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
             session.fail_nth(Some(refused), 1, CUresult(REMOTE as u32));
-            // Of the rank whose communicator comes first in memory.
+            // Fails for the rank whose communicator comes first in memory.
             let finalized = ranks.finalize();
             let is_refused = |error: &Error| matches!(error, Error::Nccl(it) if matches!(**it, NcclError::Failed { op: "ncclCommFinalize", .. }));
             assert!(finalized.as_ref().is_err_and(is_refused), "{finalized:?}");
@@ -213,7 +213,7 @@ fn k_nccl_ranks_whose_abort_could_not_begin_are_aborted_when_they_are_dropped() 
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         assert_eq!(ranks.abort().map_err(|error| error.code()), Err(Some(CUDA_ERROR_UNKNOWN)));
         drop(ranks);
-        // Not in ten minutes, the limit.
+        // It does not take ten minutes, the limit.
         streams.iter().try_for_each(Stream::synchronize)
     });
     assert_eq!(reports, []);
@@ -235,7 +235,7 @@ fn k_nccl_ranks_of_a_process_are_aborted_when_they_are_dropped_and_one_has_faile
         panic!("{reports:?}");
     };
     failed(Err(error.clone()), "drop", 1);
-    // What was aborted already is no failure.
+    // A communicator that is already aborted is not a failure.
     let reports = reported(|_, ranks, streams, sums| {
         let stalled = stall(streams[1].as_raw());
         ranks.on(streams)?.all_reduce_in_place(&mut *sums, Reduction::Sum)?;
@@ -265,7 +265,7 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
         let mut memory = refused(None)?;
         assert_eq!(deregistered(), 1);
         memory.shrink_to(0)?; // NCCL must not have its pages
-        // What cannot be deregistered then is so before it is freed.
+        // Memory whose deregistration fails here is deregistered before it is freed.
         let fails = Fault::new(CUresult(REMOTE as u32)).function("ncclCommDeregister");
         let memory = refused(Some(fails))?;
         assert_eq!(deregistered(), 2);
@@ -283,16 +283,16 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
         let pair = parted(Ranks::init_all_with(&contexts, &options)?);
         let before = session.calls("ncclCommAbort");
         thread::scope(|scope| {
-            // The other rank does not split: it is lost, after NCCL has made a communicator.
+            // The other rank does not split: it is lost, after NCCL has created a communicator.
             let held = session.hold("ncclCommGetAsyncError");
             let split = scope.spawn(|| pair[0].split(Some(0), 0).map(drop));
             held.await_call();
-            // It, and the new one.
+            // The rank's communicator, and the new one.
             assert_eq!(session.fail_rank(0, REMOTE), 2);
             drop(held);
             failed(split.join().expect("no panic"), "ncclCommSplit", 0);
         });
-        // The new one is freed after it, or the simulated NCCL would report a use of freed memory.
+        // The new one is freed after it; otherwise the simulated NCCL would report a use of freed memory.
         assert!(pair[0].as_raw().is_null());
         drops::flush();
         assert_eq!(session.calls("ncclCommAbort") - before, 2);
@@ -300,7 +300,7 @@ fn k_nccl_a_communicator_is_aborted_before_the_one_that_it_failed_to_make() {
     });
 }
 
-/// Without a limit: such a call is not given up.
+/// Without a limit, such a call is not given up.
 #[test]
 fn k_nccl_an_abort_waits_for_a_call_that_blocks() {
     clean(|session| {
@@ -376,7 +376,7 @@ fn k_nccl_what_grows_is_aborted_before_the_one_it_grows_from() {
             let held = session.hold("ncclCommGrow");
             let grown = scope.spawn(|| pair[0].grow(3).map(drop));
             held.await_call();
-            // What an abort calls before it waits for the growth.
+            // Calls that an abort makes before it waits for the growth.
             let exchanges = || session.calls("cuThreadExchangeStreamCaptureMode");
             let before = exchanges();
             let abort = scope.spawn(|| pair[0].abort());
@@ -384,7 +384,7 @@ fn k_nccl_what_grows_is_aborted_before_the_one_it_grows_from() {
                 thread::yield_now();
             }
             drop(held);
-            // Long before its limit. The simulated NCCL reports the other order.
+            // The abort ends long before its limit. The simulated NCCL would report the other order.
             aborted(grown.join().expect("no panic"));
             abort.join().expect("no panic")
         })?;
@@ -410,7 +410,7 @@ fn k_nccl_what_is_cut_off_ends_when_its_stream_comes_to_it() {
             drop(gate);
             let left = shrunk.join().expect("no panic")?;
             assert!(streams[1].query()?);
-            // It was aborted.
+            // The communicator was aborted.
             aborted(pair[1].on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum));
             aborted(pair[1].split(None, 0));
             left.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;

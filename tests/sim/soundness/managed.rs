@@ -1,4 +1,4 @@
-//! Managed memory, which the host and devices use in turns.
+//! Managed memory, which the host and devices use alternately.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use support::one_stream;
 use super::nccl::{devices, parted};
 use super::{clean, device, primary};
 
-/// A graph that has other operations does not need what a refused one would have used.
+/// A graph with other operations does not need what a refused operation would have used.
 #[test]
 fn l_the_host_looks_at_managed_memory_that_a_graph_was_refused() {
     clean(|session| {
@@ -41,7 +41,7 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
         let mut unrelated = stream.alloc_zeroed::<u8>(64)?;
         stream.fill(&mut unrelated, 1)?;
-        // One wait for each context of the device, including those that other tests left.
+        // One wait per context of the device, including contexts that other tests left.
         let waits = || session.calls("cuCtxSynchronize");
         // Another thread could enqueue work while the host reads.
         for refused in [values.as_slice().err(), values.as_mut_slice().err()] {
@@ -58,18 +58,18 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         let settled = waits();
         assert!(settled > before);
         // The host may access memory attached to it, whatever the device does.
-        // SAFETY: the device does not use it.
+        // SAFETY: the device does not use the memory.
         unsafe { values.attach(&stream, ManagedAttach::Host) }?;
         stream.fill(&mut unrelated, 1)?;
         assert_eq!(values.as_slice()?, [2; 64]);
-        // SAFETY: no device uses it.
+        // SAFETY: no device uses the memory.
         let mut own = unsafe { ManagedBuffer::<u32>::new_attached_to_host(&primary(), 64) }?;
         own.as_mut_slice()?.fill(3);
         assert_eq!(waits(), settled);
-        // SAFETY: no stream but this one uses it from here on.
+        // SAFETY: from here on, only this stream uses the memory.
         unsafe { values.attach(&stream, ManagedAttach::Single) }?;
         assert!(values.as_slice().is_err());
-        // Nor do the streams of other devices use it.
+        // Streams of other devices do not use it either.
         let other = Device::get(1)?.create_stream()?;
         let refused = other.fill(&mut values, 1);
         assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
@@ -118,7 +118,7 @@ fn k_nccl_the_host_does_not_access_what_an_aborted_call_may_use() {
         let mut memory = ManagedBuffer::<u32>::zeroed(&contexts[1], 9)?;
         let pair = parted(ranks);
         pair[0].abort()?;
-        // The abort of the last rank goes on for as long as there is the graph.
+        // The abort of the last rank continues while the graph exists.
         pair[1].on(&streams[1])?.receive(&mut memory, 0).expect_err("no rank sends it");
         let refused = memory.as_slice().expect_err("NCCL may write it");
         assert!(matches!(refused, Error::NotCapturable { op: "as_slice", .. }), "{refused:?}");

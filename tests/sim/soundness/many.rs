@@ -7,7 +7,7 @@ use super::clean;
 
 const LEN: usize = if cfg!(miri) { 4 * 20 } else { 4 * 500 };
 
-/// Every operation, without waits in between, and a check of each byte at the end.
+/// Makes every operation without waits in between, and checks each byte at the end.
 fn everything(group: &DeviceGroup) -> Result<()> {
     let count = group.len();
     let context = group.streams()[0].context();
@@ -79,8 +79,8 @@ fn s06_a_slice_that_is_changed_while_devices_receive_it() {
     }
 }
 
-/// Half of the copies were enqueued: their buffers record them for their drop, and the error names
-/// the device.
+/// Half of the copies were enqueued: their buffers record them for their drop, and the error names the
+/// device.
 #[test]
 fn s02_a_copy_that_fails_leaves_the_others_marked() {
     let enqueue = |session: &Session, call: &str, nth| {
@@ -94,7 +94,7 @@ fn s02_a_copy_that_fails_leaves_the_others_marked() {
             let mut here = group.alloc_zeroed::<u8>(64)?;
             let mut there = group.alloc_zeroed::<u8>(64)?;
             group.synchronize()?;
-            // A copy that is refused is repeated, with its context current.
+            // A copy that is refused is repeated with its context current.
             enqueue(session, "cuMemcpyPeerAsync", nth);
             enqueue(session, "cuMemcpyPeerAsync", nth + 1);
             let failed = group.rotate(&here, &mut there, 1).expect_err("a copy fails");
@@ -143,7 +143,7 @@ fn s31_groups_of_many_chunks_in_a_host_function() {
         let mut buffers = group.alloc::<u8>(LEN)?;
         let mut host = vec![1; 2 * LEN];
         let stream = group.streams()[0].clone();
-        // Leaves chunks that may be idle, which a copy would query; in a host function it must not.
+        // Leaves chunks that may be idle, which a copy would query; inside a host function it must not.
         group.scatter(&host, &mut buffers)?;
         let (answer, answers) = std::sync::mpsc::channel();
         stream.launch_host_func(move || {

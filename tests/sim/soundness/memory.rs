@@ -23,7 +23,7 @@ pub(super) fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(Error::from)
 }
 
-/// The vector is not freed under a registration: that is undone, or is what was asked for.
+/// The vector is not freed while registered: the registration is undone, or kept because it was requested.
 #[test]
 fn s10_memory_that_stays_registered_is_not_given_back() {
     clean(|session| {
@@ -44,7 +44,7 @@ fn s10_memory_that_stays_registered_is_not_given_back() {
                 assert_eq!(stream.download_vec(x.slice(..13)?)?, [1; 13]);
             }
             drop(registered);
-            // In the same place, as far as the allocator does what is usual.
+            // This vector gets the same address if the allocator acts as usual.
             drop(stream.upload_owned(vec![2u8; 20], x.slice_mut(..20)?));
             stream.synchronize()?;
         }
@@ -52,7 +52,7 @@ fn s10_memory_that_stays_registered_is_not_given_back() {
     });
 }
 
-/// A failed call beside a registration of the same elements has left nothing behind.
+/// A failed call beside a registration of the same elements leaves nothing behind.
 #[test]
 fn s42_a_registration_that_fails_does_not_end_another_one() {
     clean(|session| {
@@ -68,13 +68,13 @@ fn s42_a_registration_that_fails_does_not_end_another_one() {
     });
 }
 
-/// Another thread keeps copies of the same page in flight: each copy begins before the previous one
-/// has ended.
+/// Another thread keeps copies of the same page in flight: each copy begins before the previous one has
+/// ended.
 #[test]
 fn s42_unregistering_ends_beside_copies_without_end() {
-    /// More copies than unregistering lets begin before it has delayed one long enough.
+    /// More copies than may begin before unregistering has delayed one long enough.
     const COPIES: usize = 100;
-    /// A copy that has not begun by then counts as delayed.
+    /// The time after which a copy that has not begun counts as delayed.
     const DELAYED: Duration = Duration::from_millis(5);
     clean(|_| {
         let shared: Arc<[u8]> = vec![7; 64].into();
@@ -116,7 +116,7 @@ fn s42_unregistering_ends_beside_copies_without_end() {
     });
 }
 
-/// Reads its elements when it is dropped.
+/// Returns host memory that is read when it is dropped.
 fn witness(sevens: Arc<AtomicUsize>) -> impl StableHostMut<Element = u8> {
     WatchedHost::new(vec![0_u8; 64], move |bytes| {
         let seen = bytes.iter().filter(|byte| **byte == 7).count();
@@ -183,7 +183,7 @@ fn s23_shared_owners_are_read_by_both() {
         let host = registered(shared.clone())?;
         let mut buffer = stream.alloc::<u32>(64)?;
         stream.upload(&host, &mut buffer)?;
-        // Read while the copy is pending.
+        // The slice is read while the copy is pending.
         assert_eq!(shared.iter().sum::<u32>(), 2016);
         drop(shared);
         drop(host);
@@ -237,7 +237,7 @@ fn s17_memory_outlives_its_pool() {
     });
 }
 
-/// What `free` receives, and what it found.
+/// The parameter of `free`, and what `free` found.
 struct Freed {
     stream: CUstream,
     busy: AtomicUsize,
@@ -254,19 +254,18 @@ unsafe extern "C" fn allocate(_: *mut c_void, bytes: usize, _: c_int) -> *mut c_
 }
 
 unsafe extern "C" fn free(freed: *mut c_void, address: *mut c_void, _: c_int) {
-    // SAFETY: the test passes one that outlives the allocator.
+    // SAFETY: the test passes a `Freed` that outlives the allocator.
     let freed = unsafe { &*freed.cast::<Freed>() };
-    // SAFETY: the test keeps the stream.
+    // SAFETY: the test keeps the stream alive.
     if unsafe { cuda_sys::cuStreamQuery(freed.stream) } != cuda_sys::CUDA_SUCCESS {
         freed.busy.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: allocated by the other function, freed once.
+    // SAFETY: `allocate` allocated it, and it is freed once.
     let freed = unsafe { cuda_sys::symbol::cuMemFree_v2(address.addr() as u64) };
     support::check("cuMemFree", freed);
 }
 
-/// An allocator around another one may enqueue work of its own, which comes before later work of
-/// the stream.
+/// An allocator around another one may enqueue work of its own, which comes before later work of the stream.
 #[test]
 fn s02_c_functions_free_behind_uncounted_work() {
     clean(|_| {
@@ -277,10 +276,11 @@ fn s02_c_functions_free_behind_uncounted_work() {
         let inner = unsafe { Allocator::from_functions(allocate, free, parameter, ()) };
         let same = inner.clone();
         let wipes = move |stream: &Stream, address, bytes| {
-            // SAFETY: the block is this allocator's again, and kept until the stream is done.
+            // SAFETY: the block belongs to this allocator again, and is kept until the stream's work is
+            // complete.
             let wiped = unsafe { cuda_sys::cuMemsetD8Async(address, 0, bytes, stream.as_raw()) };
             support::check("cuMemsetD8Async", wiped);
-            // SAFETY: the inner allocator allocated it; all work on it is on the stream by now.
+            // SAFETY: the inner allocator allocated it, and all work on it is on the stream by now.
             unsafe { same.deallocate(stream, address, bytes) }
         };
         let allocates = move |stream: &Stream, bytes| inner.allocate(stream, bytes);
@@ -334,7 +334,7 @@ fn s31_the_owner_of_c_functions_stays_with_a_block_that_is_not_freed() {
 fn s02_other_streams_wait_for_what_an_allocator_has_enqueued() {
     clean(|_| {
         let [one, two] = [device().create_stream()?, device().create_stream()?];
-        // Which counts nothing on the stream.
+        // The inner allocator counts no work on the stream.
         let inner = Allocator::plain();
         let same = inner.clone();
         let poisons = move |stream: &Stream, bytes| {
@@ -360,20 +360,20 @@ fn s02_other_streams_wait_for_what_an_allocator_has_enqueued() {
     });
 }
 
-/// The first step of noting a use on a stream whose handle was handed out can fail, when the work
-/// is already enqueued.
+/// The first step of noting a use on a stream whose handle was handed out can fail although the work is
+/// already enqueued.
 #[test]
 fn s02_a_use_that_could_not_be_noted_is_waited_for() {
     clean(|session| {
         let (context, stream) = one_stream()?;
         let buffer = context.alloc::<u8>(64)?;
         let raw = stream.as_raw();
-        // SAFETY: the buffer is the test's alone, and the use is noted below.
+        // SAFETY: only the test uses the buffer, and the use is noted below.
         let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 1, 64, raw) };
         assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
         session
             .inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuStreamIsCapturing"));
-        // SAFETY: the fill does no more than write the buffer, which nothing else uses.
+        // SAFETY: the fill only writes the buffer, which nothing else uses.
         let noted = unsafe { buffer.note_use(&stream, Access::Write) };
         assert!(noted.is_err(), "{noted:?}");
         drop(buffer);
@@ -381,7 +381,7 @@ fn s02_a_use_that_could_not_be_noted_is_waited_for() {
     });
 }
 
-/// Only uses of the same part are waited for: one half is noted, the other is free.
+/// Only uses of the same part are waited for: one half is noted, and the other is not affected.
 #[test]
 fn s37_a_part_is_noted_by_hand() {
     clean(|session| {

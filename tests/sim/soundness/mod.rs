@@ -1,5 +1,5 @@
-//! The hazards of the soundness table, each attempted from safe code, with work done as late as
-//! CUDA permits: unordered work then uses stale or freed data, and the simulated driver reports it.
+//! The hazards of the soundness table, each attempted from safe code, with work done as late as CUDA permits:
+//! unordered work then uses stale or freed data, and the simulated driver reports it.
 
 mod arrays;
 mod attacks;
@@ -46,14 +46,14 @@ use cuda_core::{Context, Device, PinnedBuffer, Pod, Result};
 use cuda_sim::{Mode, Session};
 use support::Watchdog;
 
-/// Runs `body` on a thread of its own, with no current context, then asserts that the driver saw no
-/// misuse, that nothing is left and that no `Drop` failed.
+/// Runs `body` on its own thread, without a current context, then asserts that the driver saw no misuse, that
+/// nothing is left and that no `Drop` failed.
 fn clean(body: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = lazily(body);
     session.assert_clean();
 }
 
-/// As [`clean`], for a body that leaks on purpose.
+/// Like [`clean`], for a body that leaks on purpose.
 fn leaking(body: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = lazily(body);
     assert_eq!(session.violations(), []);
@@ -72,8 +72,8 @@ fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
     session
 }
 
-/// Runs `body` on another thread and ends the process if it does not return: a thread that waits in
-/// the driver cannot be stopped.
+/// Runs `body` on another thread, and ends the process if it does not return: a thread that waits in the
+/// driver cannot be stopped.
 fn within(body: impl FnOnce() + Send) {
     let _watchdog = Watchdog::start(thread::current().name().unwrap_or_default());
     let ended = thread::scope(|scope| scope.spawn(body).join());

@@ -1,7 +1,7 @@
-//! The end of a communicator while NCCL goes on: of a call in progress, of graphs.
+//! Ends of communicators that NCCL still uses: in a call in progress, or in graphs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ use cuda_core::{
     Stream, WaitValue, drops,
 };
 use cuda_sim::{Fault, Mode, Session};
-use cuda_sys::CUresult;
-use support::OnDrop;
-use support::judge::{self, DropFailures};
+use cuda_sys::{CUDA_ERROR_UNKNOWN, CUresult};
+use support::{DropReports, OnDrop, judge};
 
 use super::{clean, within};
 
@@ -25,14 +24,14 @@ pub(super) fn devices() -> Result<(Vec<Context>, Vec<Stream>)> {
     Ok((contexts, streams))
 }
 
-/// The ranks one by one.
+/// Splits `Ranks` into its communicators.
 pub(super) fn parted(ranks: Ranks) -> Vec<Communicator> {
-    // SAFETY: the tests enqueue nothing at one rank alone but what is aborted.
+    // SAFETY: the tests enqueue operations at one rank alone only if they are aborted.
     unsafe { ranks.into_communicators() }
 }
 
-/// A call in progress is aborted. Returns whether its memory is freed, and its stream destroyed, while
-/// there is still the graph that was captured, and then, once that is gone.
+/// Aborts a call in progress. Returns whether its memory is freed, and its stream destroyed: first while the
+/// captured graph still exists, and then once it is gone.
 fn aborted_call(session: &Session, in_graphs: bool, abort_fails: bool) -> Result<[[bool; 2]; 2]> {
     let (contexts, streams) = devices()?;
     let options = CommunicatorOptions::new().blocking(false).limit(Duration::from_millis(200));
@@ -55,7 +54,7 @@ fn aborted_call(session: &Session, in_graphs: bool, abort_fails: bool) -> Result
     if abort_fails {
         session.inject(Fault::new(CUresult(3)).function("ncclCommAbort"));
     }
-    // The abort of the last rank is the one that waits for the graph.
+    // Only the abort of the last rank waits for the graph.
     pair[1].on(&stream)?.send(&memory, 0).expect_err("no rank receives it");
     let before = session.calls("cuStreamDestroy_v2");
     drop((memory, stream));
@@ -90,7 +89,7 @@ fn k_nccl_what_an_aborted_call_uses_stays_until_the_abort_is_over() {
 fn k_nccl_what_a_call_uses_whose_abort_failed_is_left() {
     for in_graphs in [true, false] {
         let session = support::simulator();
-        let failures = DropFailures::begin();
+        let failures = DropReports::listen();
         within(|| {
             let seen = aborted_call(&session, in_graphs, true).expect("only the abort fails");
             assert_eq!(seen, [[false; 2]; 2], "NCCL may use it");
@@ -103,8 +102,8 @@ fn k_nccl_what_a_call_uses_whose_abort_failed_is_left() {
     }
 }
 
-/// Two ranks, and a graph of the second, which was aborted: NCCL frees both with the first, and only when
-/// there is no graph of either.
+/// Returns one rank, and a graph of the second rank, which was aborted. NCCL frees both with the first rank,
+/// and only when no graph of either exists.
 fn graph_of_the_other() -> Result<(Communicator, Graph)> {
     let (contexts, streams) = devices()?;
     let ranks = Ranks::init_all(&contexts)?;
@@ -146,10 +145,10 @@ fn k_nccl_a_drop_does_not_wait_for_the_graphs_of_another_rank() {
     });
 }
 
-/// Otherwise a rank could have the operation of the launch before that of the call, and another rank after it.
+/// Otherwise one rank could enqueue the launch's operation before the call's, and another rank after it.
 #[test]
 fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
-    /// A launch that has not been made by then waits for the call.
+    /// The time after which a launch that has not been made counts as waiting for the call.
     const WAITS: Duration = Duration::from_millis(50);
     clean(|session| {
         let (contexts, streams) = devices()?;
@@ -184,8 +183,8 @@ fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
     });
 }
 
-/// NCCL gives itself access to the memory of peers, with `NCCL_CUMEM_ENABLE=0` that which contexts give each
-/// other.
+/// NCCL gives itself access to the memory of peers; with `NCCL_CUMEM_ENABLE=0` it enables the access of
+/// contexts to each other.
 #[test]
 fn k_nccl_a_graph_that_is_captured_as_its_ranks_are_finalised_is_seen() {
     clean(|session| {
@@ -210,7 +209,7 @@ fn k_nccl_a_graph_that_is_captured_as_its_ranks_are_finalised_is_seen() {
     });
 }
 
-/// The graph takes its memory off the registrations of a rank when it is dropped.
+/// When it is dropped, the graph removes its memory from a rank's registrations.
 #[test]
 fn k_nccl_ranks_are_finalised_beside_the_drop_of_a_graph_with_registered_memory() {
     clean(|session| {
@@ -299,7 +298,7 @@ fn k_nccl_access_between_the_devices_of_ranks_is_not_revoked() {
 fn k_nccl_a_call_is_ended_if_nccl_refuses_to_say_how_far_it_is() {
     clean(|session| {
         let (contexts, streams) = devices()?;
-        // Ranks end all of them after any error.
+        // Not `Ranks`, which abort all ranks after any error.
         let options = CommunicatorOptions::new().blocking(false);
         let rank = parted(Ranks::init_all_with(&contexts[..1], &options)?).remove(0);
         let mut sum = streams[0].alloc_zeroed::<u32>(9)?;
@@ -314,8 +313,8 @@ fn k_nccl_a_call_is_ended_if_nccl_refuses_to_say_how_far_it_is() {
     });
 }
 
-/// Any call that waits enqueues the groups of communicators that do not block, in the simulated driver. They
-/// come after what their own thread has waited for.
+/// In the simulated driver, any call that waits enqueues the groups of non-blocking communicators. They come
+/// after what their own thread has waited for.
 #[test]
 fn n_a_group_comes_after_what_its_thread_has_waited_for() {
     clean(|session| {
@@ -349,4 +348,47 @@ fn n_a_group_comes_after_what_its_thread_has_waited_for() {
             Ok(())
         })
     });
+}
+
+/// A launch has the turn of its ranks.
+#[test]
+fn m15_a_hook_may_use_the_ranks_whose_graph_is_launched() {
+    let session = support::simulator_in(Mode::Lazy);
+    within(|| {
+        let run = || -> Result<()> {
+            let (contexts, streams) = devices()?;
+            let ranks = Arc::new(Ranks::init_all(&contexts)?);
+            let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+            let graph = Graph::capture(&contexts, |captured| {
+                ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+            })?;
+            let mut exec = graph.instantiate()?;
+            // The launch has to record an event there.
+            let other = contexts[0].create_stream()?;
+            other.fill(&mut sums[0], 1)?;
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let own = streams.clone();
+            let more = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+            let (reduces, sees) = (ranks.clone(), seen.clone());
+            let more = Mutex::new(more);
+            drops::set_hook(move |failure| {
+                let mut sums = more.lock().expect("no panic");
+                let on = reduces.on(&own);
+                let used = on.and_then(|on| on.all_reduce_in_place(&mut *sums, Reduction::Sum));
+                sees.lock().expect("no panic").push((failure.resource, used.is_ok()));
+            });
+            // The previous context is not restored, not even at the second attempt.
+            for nth in [2, 3] {
+                session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent").nth(nth));
+            }
+            exec.launch(&streams[0])?;
+            drops::take_hook();
+            session.clear_faults();
+            assert_eq!(*seen.lock().expect("no panic"), [(Resource::Current, true)]);
+            ranks.wait(&streams)
+        };
+        run().expect("nothing but the restoration fails");
+    });
+    cuda_core::staging::trim().expect("no fault is left");
+    session.assert_clean();
 }

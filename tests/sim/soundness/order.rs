@@ -160,8 +160,8 @@ fn s26_filled_after_the_allocation_is_done() {
     });
 }
 
-/// A fill by four calls, of which one fails: the ledger has a mark of those before it, and of the one
-/// that may have taken effect.
+/// One of a fill's four calls fails: the ledger has a mark for the calls before it, and for the one that may
+/// have taken effect.
 #[test]
 fn s26_a_fill_that_fails_midway_is_waited_for() {
     const LEN: usize = if cfg!(miri) { 60 } else { 2000 };

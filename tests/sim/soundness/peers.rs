@@ -67,8 +67,8 @@ fn s42_copies_work_without_access() -> Result<()> {
     Ok(())
 }
 
-/// Another thread enqueues the copy on a device whose work was waited for already, during the wait
-/// for the other device.
+/// During the wait for the other device, another thread enqueues a copy on a device whose work was already
+/// waited for.
 #[test]
 fn s42_a_copy_that_comes_during_the_wait_is_waited_for_too() {
     clean(|session| {
@@ -91,9 +91,9 @@ fn s42_a_copy_that_comes_during_the_wait_is_waited_for_too() {
     });
 }
 
-/// The calls of `work`, which another thread makes on a device whose work was waited for already,
-/// while `taking`, which disables the access, waits for the other device: they are followed by a
-/// wait, and that by `taken`.
+/// Another thread makes the calls of `work` on a device whose work was already waited for, while `taking`,
+/// which disables the access, waits for the other device. Asserts that they are followed by a wait, and the
+/// wait by `taken`.
 fn comes_during_the_wait(
     session: &Session,
     held_up: &Stream,
@@ -106,14 +106,14 @@ fn comes_during_the_wait(
     let waits = session.calls("cuCtxSynchronize");
     let enqueued = thread::scope(|scope| {
         let taking = scope.spawn(taking);
-        // The first device's work is done, the second's is stalled.
+        // The first device's work is complete, the second's is stalled.
         session.await_calls("cuCtxSynchronize", waits + 2);
         let enqueued = work()?;
         drop(stalled);
         taking.join().expect("no assertion failed")?;
         Result::<_>::Ok(enqueued)
     })?;
-    // Calls of all threads.
+    // The calls of all threads.
     let calls: Vec<_> = session.since(mark).iter().map(|call| call.name).collect();
     let at = |name: &str| calls.iter().position(|&call| call == name);
     let (enqueued, taken) = (at(enqueued).expect("enqueued"), at(taken).expect("taken"));
@@ -198,7 +198,7 @@ fn s42_work_that_comes_while_a_pool_is_closed_is_waited_for_too() {
     });
 }
 
-/// The access at the launch decides, not that when the argument was set.
+/// The access at the launch counts, not that at the time when the argument was set.
 #[test]
 fn s42_a_launch_prepared_before_access_was_taken_away() {
     clean(|session| {
@@ -212,7 +212,7 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
             unsafe { launch.launch() }?;
             one.disable_peer_access(&two)?;
             assert_eq!(session.pending_ops(), 0);
-            // SAFETY: refused.
+            // SAFETY: the launch is refused.
             let refused = unsafe { launch.launch() };
             assert!(
                 matches!(refused, Err(Error::WrongDevice(ref it)) if it.memory == 1),
@@ -223,7 +223,7 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
     });
 }
 
-/// A pool that was opened separately is enough for a launch; its access ends with the pool.
+/// A pool that was opened separately suffices for a launch; its access ends with the pool.
 #[test]
 fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
     clean(|_| {
@@ -234,7 +234,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         let mut memory = there.alloc_from::<u32>(&pool, 64)?;
         there.fill(&mut memory, 1)?;
         let mut launch = here.kernel(&add_one).elements(64).arg(&mut memory).arg(64u32);
-        // SAFETY: refused.
+        // SAFETY: the launch is refused.
         assert!(unsafe { launch.launch() }.is_err());
         pool.set_access(a, PeerAccess::ReadWrite)?;
         // SAFETY: 64 elements.
@@ -244,7 +244,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         assert_eq!(back, [2; 64]);
         drop((memory, pool));
         let mut other = there.alloc_zeroed::<u32>(64)?;
-        // SAFETY: refused.
+        // SAFETY: the launch is refused.
         let refused =
             unsafe { here.kernel(&add_one).elements(64).arg(&mut other).arg(64u32).launch() };
         assert!(matches!(refused, Err(Error::WrongDevice(_))), "{refused:?}");
@@ -252,7 +252,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
     });
 }
 
-/// Copies by other threads go on while access comes and goes.
+/// Other threads continue to copy while access is enabled and disabled.
 #[test]
 #[cfg_attr(miri, ignore = "loops long")]
 fn s42_access_comes_and_goes_beside_copies() {
@@ -287,8 +287,8 @@ fn s42_access_comes_and_goes_beside_copies() {
     });
 }
 
-/// The library calls a hook after it has enqueued the work during which the failure occurred; the
-/// hook may wait for that work.
+/// The library calls a hook after it has enqueued the work during which the failure occurred. The hook may
+/// wait for that work.
 #[test]
 fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
     let session = support::simulator_in(Mode::Lazy);
@@ -299,7 +299,7 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
             one.enable_peer_access(&two)?;
             let source = streams[1].alloc_zeroed::<u32>(64)?;
             let mut target = streams[0].alloc::<u32>(64)?;
-            // The last mark of a dropped stream; removing the mark destroys the stream's event.
+            // The last mark of a dropped stream; removing it destroys the stream's event.
             let gone = one.create_stream()?;
             gone.fill(&mut target, 1)?;
             drop(gone);
@@ -320,20 +320,20 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
     assert_eq!(session.violations(), []);
 }
 
-/// Memory of the context from `cuMemAlloc`, cached.
+/// Allocates memory of the context from `cuMemAlloc`, cached.
 fn cached(context: &Context) -> Result<DeviceBuffer<u32>> {
     let stream = context.create_stream()?;
     stream.alloc_with(&CachingPool::new().allocator(), 64)
 }
 
-/// The same, after an adaptor.
+/// The same, allocated through an adaptor.
 fn limited(context: &Context) -> Result<DeviceBuffer<u32>> {
     let stream = context.create_stream()?;
     let limiting = Limiting::new(CachingPool::new().allocator(), 1024);
     stream.alloc_with(&Allocator::new(limiting), 64)
 }
 
-/// The same, with the adaptor below the pool.
+/// The same, with the adaptor beneath the pool.
 fn cut_from_limited(context: &Context) -> Result<DeviceBuffer<u32>> {
     let stream = context.create_stream()?;
     let limited = Allocator::new(Limiting::new(Allocator::plain(), usize::MAX));
@@ -341,7 +341,7 @@ fn cut_from_limited(context: &Context) -> Result<DeviceBuffer<u32>> {
     stream.alloc_with(&pool.allocator(), 64)
 }
 
-/// Memory of the driver's pool.
+/// Allocates memory of the driver's pool.
 fn pooled(device: Device) -> Result<DeviceBuffer<u32>> {
     let stream = device.create_stream()?;
     stream.alloc_with(&Allocator::driver_pool(), 64)
@@ -352,7 +352,7 @@ fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
     let add_one = kernels::get(context, "add_one")?;
     let stream = context.create_stream()?;
     let mut launch = stream.kernel(&add_one).elements(64).arg(memory).arg(64u32);
-    // SAFETY: 64 elements, of memory that the kernel can access, or else the launch is refused.
+    // SAFETY: the memory has 64 elements; unless the kernel can access it, the launch is refused.
     unsafe { launch.launch() }
 }
 
@@ -360,7 +360,7 @@ fn no_access(result: Result<()>) {
     assert!(matches!(result, Err(Error::WrongDevice(_))), "{result:?}");
 }
 
-/// The driver, too, grants access from context to context.
+/// The driver also grants access from one context to another.
 #[test]
 fn s42_a_launch_wants_access_of_its_own_context() {
     clean(|_| {
@@ -451,7 +451,7 @@ fn s27_memory_of_another_context_of_the_device() {
     });
 }
 
-/// Another library's context may be a green one.
+/// Another library's context may be a green context.
 #[test]
 fn s27_memory_of_a_foreign_context_is_not_refused() {
     clean(|_| {

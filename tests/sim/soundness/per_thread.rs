@@ -1,4 +1,4 @@
-//! Per-thread default streams, where one handle means another stream on every thread: S39.
+//! S39: per-thread default streams: the one handle means a different stream on every thread.
 
 use std::thread;
 
@@ -91,7 +91,7 @@ fn s39_asking_while_the_thread_ends() {
     struct AtTheEnd;
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
-            // It may work then or not, but must not panic.
+            // The call may succeed or fail, but must not panic.
             let _ = primary().per_thread_stream();
         }
     }
@@ -101,7 +101,7 @@ fn s39_asking_while_the_thread_ends() {
     clean(|_| {
         thread::scope(|scope| {
             let asks = scope.spawn(|| {
-                // Dropped after the library's own locals, which are made later.
+                // Dropped after the library's own locals, which are initialised later.
                 LAST.with(|_| {});
                 primary().per_thread_stream().map(drop)
             });

@@ -1,4 +1,4 @@
-//! Registrations of memory on the same pages at the same time: S10, S42.
+//! S10, S42: concurrent registrations of memory on the same pages.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use cuda_sim::Fault;
 use super::memory::registered;
 use super::{clean, device, primary};
 
-/// Two vectors on one of the pages of 64 KiB that the library counts in.
+/// Returns two vectors on the same page of 64 KiB, the unit in which the library counts.
 fn neighbours() -> (Vec<u8>, Vec<u8>) {
     let page = |vector: &Vec<u8>| vector.as_ptr().addr() >> 16;
     let mut others = Vec::new();
@@ -26,8 +26,8 @@ fn neighbours() -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The registration that a failed call left behind is ended, also while another thread registers
-/// neighbouring memory.
+/// The registration that a failed call left behind is ended, even while another thread registers neighbouring
+/// memory.
 #[test]
 fn s10_a_vector_comes_back_unregistered_beside_a_neighbour() {
     clean(|session| {
@@ -77,14 +77,14 @@ fn s10_one_owner_of_the_same_elements_at_a_time() {
     });
 }
 
-/// A failed call left nothing behind; another owner of elements after the first has registered them,
-/// which the driver's answer about the first element may include.
+/// A failed call left nothing behind. Another owner has registered the elements after the first, and the
+/// driver's answer about the first element may include that registration.
 #[test]
 fn s10_the_registration_of_a_neighbour_is_not_ones_own() {
     /// All but the first element.
     struct Tail(Arc<[u8]>);
 
-    // SAFETY: no code writes them for as long as the `Arc` lives.
+    // SAFETY: no code writes the elements while the `Arc` lives.
     unsafe impl StableHost for Tail {
         type Element = u8;
 
@@ -118,8 +118,8 @@ fn s10_the_registration_of_a_neighbour_is_not_ones_own() {
     });
 }
 
-/// The driver's call waits for all work, some of which waits for what the other thread does after
-/// its copies of the same page.
+/// The driver's call waits for all work, some of which waits for what the other thread does after its copies
+/// of the same page.
 #[test]
 fn s42_copies_do_not_wait_for_the_call_that_unregisters_their_page() {
     clean(|session| {

@@ -1,4 +1,4 @@
-//! Signals that are dropped, forgotten, shared and reused: S02, S17, S23, S41.
+//! S02, S17, S23, S41: signals that are dropped, forgotten, shared and reused.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
     });
 }
 
-/// A stream that waits for `go`, and then writes to the signals.
+/// Returns a stream that waits for `go`, and then writes to the signals.
 fn held_up(go: &Signal<u32>, signals: &[Signal<u32>]) -> Result<Stream> {
     let stream = device().create_stream()?;
     stream.wait_signal(go, WaitValue::Eq(1))?;
@@ -43,7 +43,7 @@ fn held_up(go: &Signal<u32>, signals: &[Signal<u32>]) -> Result<Stream> {
     Ok(stream)
 }
 
-/// A stream whose writes to the signals are done, which only the driver knows.
+/// Returns a stream whose writes to the signals are complete, which only the driver knows.
 fn done_with(signals: &[Signal<u32>]) -> Result<Stream> {
     let stream = device().create_stream()?;
     signals.iter().try_for_each(|signal| stream.write_signal(signal, 1))?;
@@ -55,10 +55,10 @@ fn done_with(signals: &[Signal<u32>]) -> Result<Stream> {
     Ok(stream)
 }
 
-/// Slabs that [`all_places`] fills.
+/// The number of slabs that [`all_places`] fills.
 const SLABS: usize = if cfg!(miri) { 3 } else { 4 };
 
-/// Signals that take all places of all slabs; each slab but the first has a list of its own.
+/// Returns signals that take all slots of all slabs; each slab but the first has a list of its own.
 fn all_places(session: &Session) -> Result<Vec<Vec<Signal<u32>>>> {
     let mut slabs = vec![Vec::new()];
     while slabs.len() <= SLABS {
@@ -108,12 +108,12 @@ fn s41_a_signal_is_made_without_a_wait_where_the_host_is_out_of_memory() {
         let waiting = held_up(&go, &[])?;
         let done = done_with(&idle)?;
         drop(idle);
-        // The first queries do not show that the work is done.
+        // The first queries do not show that the work is complete.
         for nth in 1..=4 {
             session.fail_nth(Some("cuEventQuery"), nth, CUDA_ERROR_NOT_READY);
         }
         session.fail_nth(Some("cuMemHostAlloc"), 1, CUDA_ERROR_OUT_OF_MEMORY);
-        // So that this fails, and does not hang, where memory is freed.
+        // If memory is freed, the test then fails rather than hangs.
         session.end_waits_for_values(Duration::from_secs(5));
         let (allocated, freed) = (session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
         let found = Signal::new(&device().context()?, 0u32);
@@ -234,9 +234,9 @@ fn s41_small_copies_of_a_stream_that_is_held_up_wait_for_nothing() {
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
-        // More than the number of chunks from which on a stream waits for its own.
+        // More than the number of chunks from which on a stream waits for its own chunks.
         (0..520).try_for_each(|_| a.upload(&data, &mut x))?;
-        // Nor does another stream wait, which has none of its own.
+        // Another stream, which has no chunks of its own, does not wait either.
         (0..3).try_for_each(|_| b.upload(&data, &mut y))?;
         signal.set(1);
         a.synchronize()
@@ -255,7 +255,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
-        // More than the number of chunks from which on a stream waits for its own.
+        // More than the number of chunks from which on a stream waits for its own chunks.
         (0..5).try_for_each(|_| a.upload(&data, &mut x))?;
         (0..3).try_for_each(|_| b.upload(&data, &mut y))?;
         let mut back = vec![0; data.len()];
@@ -266,7 +266,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
     });
 }
 
-/// A chunk that is not available yet is requested repeatedly, without a further chunk each time.
+/// A chunk that is not available yet is requested repeatedly, without an additional chunk each time.
 #[test]
 #[cfg_attr(miri, ignore = "moves many mebibytes")]
 fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
@@ -279,7 +279,7 @@ fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
         let mut buffer = stream.alloc::<u8>(data.len())?;
         let signal = Signal::new(&device().context()?, 0u32)?;
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
-        // More than the number of chunks from which on a stream waits for its own.
+        // More than the number of chunks from which on a stream waits for its own chunks.
         let part = 5 << 20;
         for _ in 0..34 {
             stream.upload(&data[..part], buffer.slice_mut(..part)?)?;
@@ -333,7 +333,7 @@ fn chunks_that_were_too_many_are_given_back() {
     });
 }
 
-/// The host's side of a signal is synchronised like any value that threads share.
+/// The host's access to a signal is synchronised like any value that threads share.
 #[test]
 fn s15_threads_hand_memory_over_by_a_signal() {
     clean(|_| {

@@ -1,4 +1,4 @@
-//! Borrowed slices: S06, S33, and reused chunks.
+//! S06, S33: borrowed slices, and reused chunks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -37,18 +37,18 @@ fn s06_upload_from_pinned_memory_that_is_freed_at_once() {
     });
 }
 
-/// Memory that other code has registered, so that the driver treats it as pinned.
+/// Runs `body` with memory that other code has registered, so that the driver treats it as pinned.
 fn with_registered(
     mut memory: Vec<u32>,
     body: impl FnOnce(&mut [u32]) -> Result<()>,
 ) -> Result<()> {
     let guard = device().enter()?;
     let (start, bytes) = (memory.as_mut_ptr(), size_of_val(&memory[..]));
-    // SAFETY: the vector has these bytes, and stays where it is until they are unregistered below.
+    // SAFETY: the vector has these bytes, and is not moved until they are unregistered below.
     let registered = unsafe { cuMemHostRegister_v2(start.cast(), bytes, 0) };
     support::check("cuMemHostRegister", registered);
     let result = body(&mut memory);
-    // SAFETY: registered above, once.
+    // SAFETY: the memory was registered above, once.
     let unregistered = unsafe { cuMemHostUnregister(memory.as_mut_ptr().cast()) };
     support::check("cuMemHostUnregister", unregistered);
     drop(guard);
@@ -127,7 +127,7 @@ fn s06_a_chunk_is_not_used_again_before_its_copy_ran() {
         let other = device().create_stream()?;
         const LEN: usize = 600 << 10;
         let mut buffers = Vec::new();
-        // Each takes a chunk of its own and returns it while the copy is still queued.
+        // Each copy takes its own chunk and returns it while the copy is still queued.
         for round in 0..4_u8 {
             let stream = if round % 2 == 0 { &stream } else { &other };
             let mut buffer = stream.alloc::<u8>(LEN)?;

@@ -1,4 +1,4 @@
-//! A stream's record of other streams: S28, and failed waits.
+//! S28: a stream's record of other streams, and failed waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ fn s28_a_recycled_handle_inherits_nothing() {
     });
 }
 
-/// A copy that fails at this call, and then works.
+/// Runs a copy that fails at this call, and then works.
 fn works_after(call: &str) {
     clean(|session| {
         let (a, b) = (device().create_stream()?, device().create_stream()?);
@@ -53,8 +53,7 @@ fn s28_a_wait_that_failed_is_not_remembered() {
     works_after("cuStreamWaitEvent");
 }
 
-/// Events recorded before a stream was made to wait do not cover the wait, even if no work followed
-/// it.
+/// Events recorded before a stream had to wait do not cover the wait, even if no work followed it.
 #[test]
 fn s28_a_wait_whose_work_failed_is_passed_on() {
     clean(|session| {
@@ -153,8 +152,8 @@ fn s28_many_points_and_few_events() {
     });
 }
 
-/// Two threads wait for two points of a stream while a third enqueues: an event that is waited for
-/// is not recorded again at a later point, and no point counts as done too early.
+/// Two threads wait for two points of a stream while a third enqueues. An event that is waited for is not
+/// recorded again at a later point, and no point counts as complete too early.
 #[test]
 fn s28_events_are_not_recorded_again_while_awaited() -> Result<()> {
     clean(|_| {

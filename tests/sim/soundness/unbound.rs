@@ -7,8 +7,8 @@ use cuda_core::{Access, Device, DeviceBuffer, DeviceGroup, Result};
 use super::host_functions::{in_host_function, refused};
 use super::{clean, device, primary};
 
-/// A group, and a buffer of each member that its stream writes; a stream with an idle event records that
-/// one without making another, which would be refused.
+/// Returns a group, and for each member a buffer that its stream writes. A stream with an idle event records
+/// that event without creating another, which would be refused.
 pub(super) fn with_idle_events() -> Result<(DeviceGroup, Vec<DeviceBuffer<u8>>)> {
     let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
     let mut written = group.alloc_zeroed::<u8>(64)?;
@@ -31,7 +31,7 @@ fn s31_a_group_with_idle_events() {
     });
 }
 
-/// Of the many streams in a ledger some are queried whenever another one is added.
+/// Whenever a stream is added to a ledger with many, some of them are queried.
 #[test]
 fn s31_a_use_of_memory_that_many_streams_read() {
     clean(|_| {

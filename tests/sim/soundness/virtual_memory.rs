@@ -1,11 +1,11 @@
-//! Memory that is unmapped or closed while work is queued: S42.
+//! S42: memory that is unmapped or closed while work is queued.
 
 use cuda_core::{
     Access, Device, PeerAccess, Result,
     virtual_memory::{Granularity, VirtualBuffer},
 };
 use cuda_sim::{Fault, LeakKind};
-use support::judge::{self, DropFailures};
+use support::{DropReports, judge};
 
 use super::{clean, device, primary};
 
@@ -73,7 +73,7 @@ fn s02_dropping_waits_for_everything() {
     });
 }
 
-/// Newly mapped memory is other memory, though its address is the same.
+/// Newly mapped memory is different memory, though at the same address.
 #[test]
 fn s29_a_chunk_that_comes_back_does_not_wait() {
     clean(|session| {
@@ -110,13 +110,13 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
         let (one, two) = (device().create_stream()?, device().create_stream()?);
         one.fill(&mut buffer, 1)?;
         let mark = session.mark();
-        // SAFETY: nothing uses it between the two calls but the fill.
+        // SAFETY: only the fill uses the memory between the two calls.
         unsafe { buffer.note_use(&two, Access::Write) }?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
-        // SAFETY: the memory is kept until the fill, which the buffer has noted, is done.
+        // SAFETY: the memory is kept until the fill, which the buffer has noted, is complete.
         let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 7, 10, two.as_raw()) };
         assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
-        // SAFETY: nothing has used it since the first call but the fill.
+        // SAFETY: only the fill has used the memory since the first call.
         unsafe { buffer.note_use(&two, Access::Write) }?;
         assert!(session.pending_ops() > 0);
         drop(buffer);
@@ -125,7 +125,7 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
     });
 }
 
-/// "May also return error codes from previous launches": the library cannot know whether it was
+/// "May also return error codes from previous launches": the library cannot know whether the memory was
 /// unmapped.
 #[test]
 fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
@@ -138,7 +138,7 @@ fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
         buffer.grow_to(3 * step)?;
         let stream = device().create_stream()?;
         stream.fill(&mut buffer, 3)?;
-        // And a chunk that was not unmapped.
+        // The same for a chunk that was not unmapped.
         session.inject(unmap);
         assert!(buffer.shrink_to(step).is_err());
         buffer.grow_to(3 * step)?;
@@ -146,7 +146,7 @@ fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
     });
 }
 
-/// Nor whether it was mapped.
+/// The same for an error of the mapping call.
 #[test]
 fn s42_what_was_mapped_with_an_error_is_no_obstacle() {
     clean(|session| {
@@ -182,7 +182,7 @@ fn s42_an_unmapping_that_is_refused_is_tried_again() {
 #[test]
 fn s42_a_chunk_that_cannot_be_unmapped_keeps_no_other() {
     let session = support::simulator();
-    let drops = DropFailures::begin();
+    let drops = DropReports::listen();
     let free = || device().memory_info().expect("no fault").free;
     let before = free();
     let (buffer, step) = buffer(3).expect("no fault yet");

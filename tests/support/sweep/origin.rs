@@ -1,18 +1,18 @@
-//! Which code made a driver call: the library under test, or the body of the test.
+//! Finds which code made a driver call: the library under test, or the body of the test.
 
 use cuda_sim::{Leak, Origin};
 
 /// Library functions that change the current context on purpose.
 const DELIBERATE: [&str; 4] = ["new_current", "set_current", "push", "pop"];
 
-/// Whether the body of the test made the object with a raw call.
+/// Returns whether the body of the test made the object with a raw call.
 pub(super) fn is_body(leak: &Leak, path: &str) -> bool {
     leak.origin
         .as_ref()
         .is_some_and(|origin| matches!(caller(&origin.functions(), path), Some(Caller::Body)))
 }
 
-/// Whether the body of the test changed the current context, rather than the library.
+/// Returns whether the body of the test, rather than the library, changed the current context.
 pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
     match caller(&switch.functions(), path) {
         Some(Caller::Body) => true,
@@ -25,13 +25,13 @@ pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
 }
 
 enum Caller {
-    /// The library; with the outermost of its functions, which the body called.
+    /// The library, with the outermost of its functions, which the body called.
     Library(String),
     Body,
 }
 
-/// Searches from the innermost function outwards for one of the library or the body: those of the
-/// simulator, `cuda-sys`, the standard library and C are passed over.
+/// Searches from the innermost function outwards for one of the library or of the body. It passes over
+/// functions of the simulator, `cuda-sys`, the standard library and C.
 fn caller(functions: &[String], path: &str) -> Option<Caller> {
     let suite = path.split("::").next().unwrap_or(path);
     let mut library = None;

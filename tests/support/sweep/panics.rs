@@ -1,4 +1,4 @@
-//! Panics that no injected failure excuses: those outside the tests.
+//! Records panics that no injected failure excuses: those outside the tests.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -55,15 +55,14 @@ impl Drop for Panics {
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let formatted = panic.downcast_ref::<String>().map(String::as_str);
     let literal = || panic.downcast_ref::<&str>().copied();
     formatted.or_else(literal).unwrap_or("a value that is no text")
 }
 
-/// Whether the panic is an assertion or `unwrap` in a test, or in the support library that the
-/// tests share.
+/// Returns whether the panic is an assertion or `unwrap` in a test, or in the support library.
 fn is_of_a_test(panic: &PanicHookInfo<'_>) -> bool {
     let file = panic.location().map(|location| Path::new(location.file()));
     file.is_some_and(|file| file.starts_with("tests/gpu") || file.starts_with("tests/support"))

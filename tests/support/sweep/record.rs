@@ -4,12 +4,12 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Names the file to which a sweep adds a line for each test: its path, then how many runs there
-/// were, of how many calls, at which stride calls failed, and in how many runs the current context
-/// was not checked; or why the test was not swept.
+/// Names the file to which a sweep adds a line for each test: its path, the number of runs, the number of
+/// calls, the stride of the failing calls, and the number of runs in which the current context was not
+/// checked; or the reason why the test was not swept.
 const RECORD: &str = "CUDA_TESTS_FAULTS";
 
-/// Whether tests are swept rather than run once.
+/// Returns whether tests are swept rather than run once.
 pub(crate) fn requested() -> bool {
     env::var_os(RECORD).is_some()
 }
@@ -33,7 +33,7 @@ pub(super) fn not_swept(path: &str, reason: &str) {
     add(&format!("{path}\t{reason}\n"));
 }
 
-/// One write per line: several processes may share the file.
+/// Adds a line with a single write: several processes may share the file.
 fn add(line: &str) {
     let Some(file) = env::var_os(RECORD) else {
         return;

@@ -72,8 +72,8 @@ impl<K: StreamKind> Stream<K> {
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///
     /// The slices are filled when the method returns `Ok`. If `f` returns an error or panics, or the
-    /// wait fails, the slices are unchanged, except those that were already filled because more than 16
-    /// MiB were requested.
+    /// wait fails, the slices are unchanged, except those that were already filled, wholly or in part, because
+    /// more than 16 MiB were requested.
     ///
     /// # Errors
     /// Those of `f`, and of the wait.

@@ -184,9 +184,8 @@ impl Tensor {
     }
 
     /// Hands the tensor over as a managed tensor of DLPack 1.x, for a capsule named
-    /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. If there
-    /// is no such work, the only driver call asks whether the stream is being captured. Such a capsule
-    /// is for a consumer that passes a `max_version` of major 1 or more:
+    /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory, and
+    /// enqueues nothing if there is no such work. Such a capsule is for a consumer that passes a `max_version` of major 1 or more:
     /// [Capsules of Python](super#capsules-of-python).
     ///
     /// The consumer or the capsule's destructor calls the deleter, once, on any thread; otherwise the

@@ -169,7 +169,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// elements from the former [`capacity`](Self::capacity) on are in the new memory.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if it does not fit; [`Error::Invalid`] if it is on another device; the
+    /// [`Error::OutOfBounds`], in bytes, if it does not fit; [`Error::Invalid`] if it is on another device; the
     /// driver's. The memory is then released.
     ///
     /// ```no_run

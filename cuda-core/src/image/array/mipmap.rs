@@ -40,8 +40,8 @@ impl<T: Texel> MipmappedArray<T> {
     /// `cuMipmappedArrayCreate`, and `cuMipmappedArrayGetLevel` for each.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a dimension of zero, for no levels, or for more levels than the shape
-    /// has; [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
+    /// [`Error::Invalid`] for a dimension of zero, for no levels, for more levels than the shape
+    /// has, or for unknown flags; [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
     #[doc(alias("cuMipmappedArrayCreate", "cuMipmappedArrayGetLevel"))]
     #[doc(alias("cudaMallocMipmappedArray", "cudaGetMipmappedArrayLevel"))]
     pub fn new(

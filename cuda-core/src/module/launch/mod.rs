@@ -407,8 +407,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// set yet.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a
-    /// [cluster](Launch::cluster) of no block.
+    /// As [`Launch::launch`], but none of arguments, and the driver's as [`Error::Driver`];
+    /// [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -430,8 +430,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// `cuOccupancyMaxActiveClusters`. Arguments need not be set yet.
     ///
     /// # Errors
-    /// As [`Launch::launch`], except for arguments; [`Error::Invalid`] for a
-    /// [cluster](Launch::cluster) of no block.
+    /// As [`Launch::launch`], but none of arguments, and the driver's as [`Error::Driver`];
+    /// [`Error::Invalid`] for a [cluster](Launch::cluster) of no block.
     #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {

@@ -1,6 +1,6 @@
 //! NVRTC: CUDA C++ compiled while the program runs.
 //!
-//! The library, `libnvrtc.so.13`, `.12` or `.11.2` (`nvrtc64_*.dll` on Windows), comes with the
+//! The library, `libnvrtc.so.13`, `.12`, `.11.2` or without a number (`nvrtc64_*.dll` on Windows), comes with the
 //! CUDA toolkit or as a package of its own, not with the driver. The first call searches for it by
 //! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`. On Windows it
 //! searches below the first two, in `PATH`, and in the directories of the program and the system.
@@ -208,8 +208,8 @@ impl Program {
         self.option(format!("--define-macro={name}={value}"))
     }
 
-    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC supports, if
-    /// that one is older: `--gpu-architecture`.
+    /// Compiles for a compute capability, 90 for 9.0, or, if NVRTC does not support that one, for the
+    /// newest before it that it supports: `--gpu-architecture`.
     pub fn capability(mut self, capability: u32) -> Self {
         self.architecture = Architecture::UpTo(capability);
         self

@@ -1,4 +1,4 @@
-//! The C functions of the simulated driver, which its crate defines, as a library.
+//! A library that exports the C functions of the simulated driver.
 
 // Linked although nothing here names it: its functions are exported.
 extern crate simulator as _;

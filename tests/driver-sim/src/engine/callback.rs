@@ -1,5 +1,5 @@
-//! Host functions run on one thread, one after the other, without the simulator's lock; their
-//! stream goes on when they have returned.
+//! Runs host functions on one thread, one after the other, without the simulator's lock. A stream continues
+//! when its host function has returned.
 
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
@@ -12,28 +12,28 @@ use crate::{Mode, thread};
 
 #[derive(Debug)]
 struct Job {
-    /// The operation that ends with the function, unless the function belongs to none.
+    /// The operation that completes with the function, unless the function belongs to none.
     operation: Option<Point>,
     function: HostFn,
     data: HostPtr,
-    /// What happened before the function.
+    /// The operations that happened before the function.
     before: Clock,
 }
 
 /// Queued host functions.
 ///
-/// The thread lives only while there are any, so that a program can end, and be checked for leaks,
-/// without a shutdown call.
+/// The thread exists only while there are any, so that a program can end, and be checked for leaks, without a
+/// shutdown call.
 #[derive(Debug, Default)]
 pub(crate) struct Callbacks {
     jobs: VecDeque<Job>,
-    /// The thread is running and will look for further jobs before it ends.
+    /// Whether the thread is running and will look for further jobs before it ends.
     active: bool,
     last: Option<JoinHandle<()>>,
 }
 
 impl Callbacks {
-    /// The thread, if it has no more work, for the caller to join without the lock.
+    /// Returns the thread, if it has no more work, for the caller to join without the lock.
     pub(crate) fn finished_thread(&mut self) -> Option<JoinHandle<()>> {
         if self.active { None } else { self.last.take() }
     }
@@ -63,7 +63,7 @@ impl State {
         self.call_on_thread(Job { operation, function, data, before });
     }
 
-    /// Calls a function of the program, not before this call of the driver lets go of the lock.
+    /// Calls a function of the program, at the earliest when this call of the driver releases the lock.
     pub(crate) fn call_later(&mut self, function: HostFn, data: HostPtr) {
         self.call_on_thread(Job { operation: None, function, data, before: Clock::default() });
     }
@@ -72,7 +72,7 @@ impl State {
         self.callbacks.jobs.push_back(job);
         if !self.callbacks.active {
             self.callbacks.active = true;
-            // The previous thread is about to end; it is not joined here, where the lock is held.
+            // The previous thread is about to end. It is not joined here, because the lock is held.
             self.callbacks.last = Some(std::thread::spawn(serve));
         }
     }
@@ -82,12 +82,12 @@ fn serve() {
     thread::mark_callback_thread();
     let mut state = state::lock();
     while let Some(job) = state.callbacks.jobs.pop_front() {
-        // The function may signal the host, and runs after everything in `before`.
+        // The function runs after everything in `before`, and may tell the host that it runs.
         state.host_join(&job.before);
         drop(state);
-        // SAFETY: the program passed this function with this argument to be called on a thread of the
-        // driver's: to `cuLaunchHostFunc` once, to a graph once a launch, and to `cuUserObjectCreate`
-        // once, after the last reference.
+        // SAFETY: the program passed this function with this argument to be called on one of the driver's
+        // threads: to `cuLaunchHostFunc` once, to a graph once per launch, and to `cuUserObjectCreate` once,
+        // after the last reference.
         unsafe { (job.function)(job.data.0.cast()) };
         state = state::lock();
         if let Some(Point { stream: id, seq }) = job.operation {

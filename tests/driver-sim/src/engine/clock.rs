@@ -1,4 +1,4 @@
-//! Vector clocks over streams: what has certainly happened before.
+//! Vector clocks over streams: the operations that have certainly happened before.
 
 use crate::handle::Id;
 
@@ -9,7 +9,7 @@ pub(crate) struct Point {
     pub(crate) seq: u64,
 }
 
-/// For every stream, the last operation known to be done; sorted by stream.
+/// For every stream, the last operation known to be complete; sorted by stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock(Vec<Point>);
 
@@ -34,7 +34,7 @@ impl Clock {
 
     /// Joins the points of `other`, except those of streams that `skip` selects.
     pub(crate) fn join_unless(&mut self, other: &Clock, skip: impl Fn(Id) -> bool) {
-        // Both are sorted.
+        // Both clocks are sorted.
         let mut at = 0;
         for &point in other.0.iter().filter(|point| !skip(point.stream)) {
             while self.0.get(at).is_some_and(|p| p.stream < point.stream) {

@@ -1,12 +1,12 @@
-//! Values as kernels see them.
+//! Types of kernels' parameters and elements.
 
 use std::slice;
 
-/// A value that a parameter or an array of a kernel can have: a number, an array, or a struct of a
-/// program's own. For `f16` and `bf16` there is `u16`, their bits.
+/// A value that a parameter or an array of a kernel can have: a number, an array, or a struct of the program.
+/// `f16` and `bf16` are passed as `u16`, their bits.
 ///
 /// # Safety
-/// Any bytes are a value of the type, which has no padding. `cuda_core::Pod` asks for the same.
+/// Any bytes are a value of the type, and it has no padding. `cuda_core::Pod` requires the same.
 ///
 /// ```
 /// cuda_core::pod! {
@@ -32,7 +32,7 @@ pub unsafe trait Element: Copy + 'static {}
 macro_rules! elements {
     ($($number:ty)*) => {
         $(
-            // SAFETY: any bytes are a number of this type, all of whose bytes count.
+            // SAFETY: any bytes are a number of this type, and it has no padding.
             unsafe impl Element for $number {}
         )*
     };
@@ -40,7 +40,8 @@ macro_rules! elements {
 
 elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64);
 
-// SAFETY: an array is its elements, with nothing between or behind them, and any bytes are an element.
+// SAFETY: an array consists of its elements, with nothing between or behind them, and any bytes are an
+// element.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 
 /// A parameter that is passed by value: an [`Element`], or `bool`.
@@ -50,17 +51,18 @@ unsafe impl<T: Element, const N: usize> Element for [T; N] {}
     note = "a struct of your own implements `cuda_sim::Element`, or its newtype in the test does"
 )]
 pub trait ByValue: Sized {
-    /// From exactly as many bytes as the value has.
+    /// Reads a value from exactly as many bytes as it has.
     #[doc(hidden)]
     fn read(bytes: &[u8]) -> Self;
 }
 
-// So that the error is about an element.
+// Makes the compiler's error name `Element`.
 #[diagnostic::do_not_recommend]
 impl<T: Element> ByValue for T {
     fn read(bytes: &[u8]) -> Self {
         assert_eq!(bytes.len(), size_of::<Self>(), "the bytes of one value");
-        // SAFETY: so many bytes, of which any are a value; they need not be aligned.
+        // SAFETY: the slice has as many bytes as the value, of which any are a value; they need not be
+        // aligned.
         unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
     }
 }
@@ -71,8 +73,8 @@ impl ByValue for bool {
     }
 }
 
-/// The bytes of elements, in the order of the device, which is the host's.
+/// Returns the bytes of elements, in the device's byte order, which is the host's.
 pub(super) fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: without padding all bytes are initialised; the lifetime is that of the borrow.
+    // SAFETY: without padding all bytes are initialised; the result's lifetime is that of the borrow.
     unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }

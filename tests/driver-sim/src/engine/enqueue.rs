@@ -1,4 +1,4 @@
-//! Enqueues work on a stream: what the work waits for, and whether its accesses are ordered.
+//! Enqueues work on a stream: finds what the work waits for, and checks that its accesses are ordered.
 
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUresult};
 
@@ -15,11 +15,11 @@ use crate::{Mode, log::Log};
 /// Work that a call hands to a stream.
 pub(crate) struct Submission {
     pub(crate) stream: Id,
-    /// What a node of a graph is, if the stream captures.
+    /// The kind of the graph node, if the stream captures.
     pub(crate) kind: NodeKind,
     pub(crate) work: Work,
     pub(crate) accesses: Vec<Access>,
-    /// A point of another stream that the work waits for, and what happened before that.
+    /// A point of another stream that the work waits for, and the clock of what happened before that.
     pub(crate) waits: Option<(Point, Clock)>,
 }
 
@@ -34,16 +34,16 @@ impl Submission {
     }
 }
 
-/// The place of the next operation of a stream.
+/// The position of a stream's next operation.
 pub(crate) struct Start {
     pub(crate) point: Point,
-    /// What happened before the operation, which is included.
+    /// The clock of what happened before the operation, and of the operation itself.
     pub(crate) clock: Clock,
-    /// What it waits for.
+    /// The points that the operation waits for.
     pub(crate) deps: Vec<Point>,
 }
 
-/// A clock with more points than this is searched for points that every later operation covers.
+/// The length above which a clock is searched for points that every later operation covers.
 const LONG_CLOCK: usize = 32;
 
 impl State {
@@ -76,8 +76,8 @@ impl State {
         Ok(Some(point))
     }
 
-    /// The place of the next operation of a stream that does not capture, which also waits for a
-    /// point of another stream.
+    /// Returns the position of the next operation of a stream that does not capture. The operation also waits
+    /// for a point of another stream, if `waits` names one.
     pub(crate) fn start_of(
         &mut self,
         id: Id,
@@ -121,8 +121,8 @@ impl State {
         }
     }
 
-    /// Streams that CUDA implicitly orders before new work of this one: the legacy stream before
-    /// blocking ones and the other way round.
+    /// Returns the streams that CUDA implicitly orders before new work of this one: the legacy stream before
+    /// blocking ones, and vice versa.
     fn implicit_dependencies(&self, id: Id, context: Id, kind: StreamKind) -> Vec<Id> {
         if kind == StreamKind::NonBlocking {
             return Vec::new();
@@ -137,7 +137,7 @@ impl State {
         joins.map(|(&other, _)| other).collect()
     }
 
-    /// Reports earlier accesses that this one conflicts with, and records it.
+    /// Reports earlier accesses that this one conflicts with and is not ordered after, and records it.
     pub(crate) fn check_access(
         &mut self,
         call: &'static str,
@@ -181,13 +181,12 @@ impl State {
         history.add(range, kind, at, call, forever);
     }
 
-    /// Reports work on this memory that the host has not waited for; called before the host frees
-    /// it.
+    /// Reports work on this memory that the host has not waited for. Called before the host frees the memory.
     pub(crate) fn check_host_free(&mut self, call: &'static str, target: Target) {
         self.check_host_access(call, target, 0..usize::MAX);
     }
 
-    /// [`State::check_host_free`] for a range of bytes.
+    /// Like [`State::check_host_free`], for a range of bytes.
     pub(crate) fn check_host_access(
         &mut self,
         call: &'static str,

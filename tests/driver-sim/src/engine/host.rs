@@ -1,26 +1,26 @@
-//! What the host knows to be done, because its threads have waited for it.
+//! The work that the host knows to be complete, because its threads have waited for it.
 //!
-//! Host threads order their calls among themselves in ways that the driver never sees, so what one
-//! of them has waited for may be known to all. The simulator can only tell when that is
-//! *impossible*: a call that began before another thread's wait had ended cannot come after that
-//! wait. Only such a call is checked without the wait's result. No correct program is reported, and
-//! a program that fails to order two threads is reported when their calls overlap.
+//! Host threads order their calls among themselves in ways that the driver never sees, so what one thread has
+//! waited for may be known to all. The simulator can only detect when that is *impossible*: a call that began
+//! before another thread's wait had ended cannot come after that wait. Only such a call is checked without
+//! the wait's result. No correct program is reported, and a program that fails to order two threads is
+//! reported if their calls overlap.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::engine::clock::{Clock, Point};
 use crate::handle::Id;
 
-/// Counts threads that enter the driver, before they have its lock.
+/// Counts the threads that have entered the driver but do not have its lock yet.
 #[derive(Debug)]
 pub(crate) struct Door {
-    /// Threads that have entered and do not have the lock yet.
+    /// Number of threads that have entered and do not have the lock yet.
     arriving: AtomicUsize,
     /// Number of waits that have ended.
     waits: AtomicU64,
 }
 
-/// A call that has begun: it can know this many waits.
+/// The number of waits that had ended when a call began: it can know these.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival(u64);
 
@@ -32,26 +32,26 @@ impl Door {
     }
 
     pub(crate) fn arrive(&self) -> Arrival {
-        // In this order, and sequentially consistent: if a thread that ends a wait sees no thread
+        // This order, and sequential consistency, are needed: if a thread that ends a wait sees no thread
         // arriving, every thread that arrives later sees the wait.
         self.arriving.fetch_add(1, Ordering::SeqCst);
         Arrival(self.waits.load(Ordering::SeqCst))
     }
 }
 
-/// More recent waits than this are not distinguished: the oldest counts as known to all.
+/// The number of recent waits that are distinguished: beyond it, the oldest counts as known to all.
 const MOST: usize = 64;
 
-/// See the module.
+/// The host's knowledge; see the module.
 #[derive(Debug)]
 pub(crate) struct Host {
     door: &'static Door,
-    /// Known to every call that takes the lock from now on.
+    /// The points known to every call that takes the lock from now on.
     known: Clock,
-    /// Waits, by number, that calls which have already begun cannot know; each with its own result
-    /// and those of the waits before it in the list.
+    /// Waits, by number, that calls which have already begun cannot know. Each has its own result and those
+    /// of the waits before it in the list.
     recent: Vec<(u64, Clock)>,
-    /// The call that has the lock.
+    /// The arrival of the call that has the lock.
     arrival: Arrival,
 }
 
@@ -60,13 +60,14 @@ impl Host {
         Self { door, known: Clock::default(), recent: Vec::new(), arrival: Arrival(0) }
     }
 
-    /// A call has the lock for the first time.
+    /// Records that a call has the lock for the first time.
     pub(crate) fn admit(&mut self, arrival: Arrival) {
         self.door.arriving.fetch_sub(1, Ordering::SeqCst);
         self.arrival = arrival;
     }
 
-    /// A call has the lock again, which it released to wait; or its operations are enqueued by another call.
+    /// Records that a call has the lock again, which it released to wait, or that another call enqueues its
+    /// operations.
     pub(crate) fn readmit(&mut self, arrival: Arrival) {
         self.arrival = arrival;
     }
@@ -75,13 +76,13 @@ impl Host {
         self.arrival
     }
 
-    /// Points that the call holding the lock may know to be done.
+    /// Returns a test for the points that the call holding the lock may know to be complete.
     pub(crate) fn covers(&self) -> impl Fn(Point) -> bool {
         let seen = self.seen();
         move |point| self.known.covers(point) || seen.is_some_and(|clock| clock.covers(point))
     }
 
-    /// Joins what the call holding the lock may know into a clock.
+    /// Joins the points that the call holding the lock may know into a clock.
     pub(crate) fn tell(&self, clock: &mut Clock) {
         clock.join(&self.known);
         if let Some(seen) = self.seen() {
@@ -89,7 +90,7 @@ impl Host {
         }
     }
 
-    /// What the call holding the lock may know of recent waits.
+    /// Returns what the call holding the lock may know of recent waits.
     fn seen(&self) -> Option<&Clock> {
         let Arrival(waits) = self.arrival;
         let unseen = self.recent.partition_point(|(wait, _)| *wait <= waits);
@@ -97,12 +98,12 @@ impl Host {
         Some(last)
     }
 
-    /// What every call from now on knows.
+    /// Returns the points that every call from now on knows.
     pub(crate) fn known(&self) -> &Clock {
         &self.known
     }
 
-    /// Records a wait that has ended.
+    /// Records a wait that has ended, and its result.
     pub(crate) fn join(&mut self, mut clock: Clock) {
         if let Some((_, before)) = self.recent.last() {
             clock.join(before);

@@ -1,10 +1,9 @@
 //! Kernels, as closures registered by name.
 //!
-//! PTX is parsed for the names and parameters of its kernels, and not executed: a launch runs the
-//! closure registered under the kernel's name, late and in the order of its stream, like any other
-//! work. A second closure declares beforehand what the kernel reads and writes, so that the
-//! ordering of its accesses is checked when the launch is enqueued; [`kernels!`](crate::kernels!)
-//! makes both of one function.
+//! The simulator parses PTX for the names and parameters of its kernels, and does not execute it. A launch
+//! runs the closure registered under the kernel's name, late and in the order of its stream, like other
+//! work. A second closure declares what the kernel reads and writes, so that the ordering of its accesses is
+//! checked when the launch is enqueued. [`kernels!`](crate::kernels!) makes both closures of one function.
 
 mod declare;
 pub(crate) mod examples;
@@ -35,13 +34,13 @@ use crate::state::State;
 /// Attributes of a launch beside its dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaunchAttributes {
-    /// All blocks may wait for each other.
+    /// Whether all blocks may wait for each other.
     pub cooperative: bool,
     /// Cluster dimensions, in blocks.
     pub cluster: Option<[u32; 3]>,
     /// Replaces the stream's priority.
     pub priority: Option<i32>,
-    /// The kernel may begin before the one before it has ended.
+    /// Whether the kernel may begin before the preceding one has ended.
     pub programmatic: bool,
     /// The memory synchronisation domain of the kernel.
     pub memory_sync_domain: u32,
@@ -64,16 +63,16 @@ pub struct Region {
     pub(crate) address: u64,
     pub(crate) bytes: usize,
     pub(crate) kind: AccessKind,
-    /// The address is the handle of a texture or a surface, whose texels these are.
+    /// Whether the address is the handle of a texture or a surface, whose texels the region is.
     is_image: bool,
 }
 
-/// Why a kernel stops.
+/// The reason why a kernel stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
-    /// It spins until memory changes: the closure is called again later.
+    /// The kernel spins until memory changes: the closure is called again later.
     Spins,
-    /// It faults, and its context is lost.
+    /// The kernel faults, and its context is lost.
     Faults(CUresult),
 }
 
@@ -89,38 +88,38 @@ pub struct Memory<'a> {
 }
 
 impl Arguments {
-    /// Blocks of the grid in each dimension.
+    /// Returns the blocks of the grid in each dimension.
     #[must_use]
     pub fn grid(&self) -> [u32; 3] {
         self.grid
     }
 
-    /// Threads of a block in each dimension.
+    /// Returns the threads of a block in each dimension.
     #[must_use]
     pub fn block(&self) -> [u32; 3] {
         self.block
     }
 
-    /// Total number of threads of the launch.
+    /// Returns the total number of threads of the launch.
     #[must_use]
     pub fn threads(&self) -> u64 {
         let all = self.grid.iter().chain(&self.block);
         all.map(|&size| u64::from(size)).product()
     }
 
-    /// Bytes of dynamic shared memory per block.
+    /// Returns the bytes of dynamic shared memory per block.
     #[must_use]
     pub fn shared(&self) -> u32 {
         self.shared
     }
 
-    /// Attributes of the launch beside its dimensions.
+    /// Returns the attributes of the launch beside its dimensions.
     #[must_use]
     pub fn attributes(&self) -> LaunchAttributes {
         self.attributes
     }
 
-    /// The bytes of a parameter; the first is number 0.
+    /// Returns the bytes of a parameter; the first is number 0.
     ///
     /// # Panics
     /// If there are fewer parameters.
@@ -132,10 +131,10 @@ impl Arguments {
         &self.parameters[index]
     }
 
-    /// A parameter that is passed by value.
+    /// Returns a parameter that is passed by value.
     ///
     /// # Panics
-    /// If it has another size.
+    /// If the parameter has another size.
     #[must_use]
     #[track_caller]
     pub fn value<T: ByValue>(&self, index: usize) -> T {
@@ -145,61 +144,62 @@ impl Arguments {
         T::read(bytes)
     }
 
-    /// A parameter that is an address.
+    /// Returns a parameter that is an address.
     ///
     /// # Panics
-    /// If it has not eight bytes.
+    /// If the parameter does not have eight bytes.
     #[must_use]
     #[track_caller]
     pub fn address(&self, index: usize) -> u64 {
         self.value(index)
     }
 
-    /// The `len` elements that parameter `index` points to, which the kernel reads.
+    /// Returns the region of the `len` elements that parameter `index` points to, which the kernel reads.
     ///
     /// # Panics
-    /// If the parameter has not eight bytes.
+    /// If the parameter does not have eight bytes.
     #[must_use]
     #[track_caller]
     pub fn reads<T: Element>(&self, index: usize, len: usize) -> Region {
         Region::read(self.address(index), len * size_of::<T>())
     }
 
-    /// The `len` elements that parameter `index` points to, which the kernel writes and may read.
+    /// Returns the region of the `len` elements that parameter `index` points to, which the kernel writes and
+    /// may read.
     ///
     /// # Panics
-    /// If the parameter has not eight bytes.
+    /// If the parameter does not have eight bytes.
     #[must_use]
     #[track_caller]
     pub fn writes<T: Element>(&self, index: usize, len: usize) -> Region {
         Region::write(self.address(index), len * size_of::<T>())
     }
 
-    /// The texels of the texture or the surface that parameter `index` is, which the kernel reads:
-    /// [`Memory::slice`] has them at the handle, row after row.
+    /// Returns the texels of the texture or surface whose handle is parameter `index`, which the kernel
+    /// reads: [`Memory::slice`] returns them for the handle, row after row.
     ///
     /// # Panics
-    /// If the parameter has not eight bytes.
+    /// If the parameter does not have eight bytes.
     #[must_use]
     #[track_caller]
     pub fn samples(&self, index: usize) -> Region {
         Region { is_image: true, ..Region::read(self.address(index), 0) }
     }
 
-    /// The texels of the surface that parameter `index` is, which the kernel writes and may read.
+    /// Returns the texels of the surface that parameter `index` names, which the kernel writes and may read.
     ///
     /// # Panics
-    /// If the parameter has not eight bytes.
+    /// If the parameter does not have eight bytes.
     #[must_use]
     #[track_caller]
     pub fn draws(&self, index: usize) -> Region {
         Region { is_image: true, ..Region::write(self.address(index), 0) }
     }
 
-    /// The address of a global variable of the kernel's module.
+    /// Returns the address of a global variable of the kernel's module.
     ///
     /// # Panics
-    /// If the module has none of that name.
+    /// If the module has no global variable of that name.
     #[must_use]
     pub fn global(&self, name: &str) -> u64 {
         self.globals[name]
@@ -207,14 +207,14 @@ impl Arguments {
 }
 
 impl Region {
-    /// Bytes that the kernel reads.
+    /// Declares bytes that the kernel reads.
     #[must_use]
     pub fn read(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Read;
         Self { address, bytes, kind, is_image: false }
     }
 
-    /// Bytes that the kernel writes, and may read.
+    /// Declares bytes that the kernel writes, and may read.
     #[must_use]
     pub fn write(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Write;
@@ -230,20 +230,20 @@ impl Region {
 }
 
 impl Memory<'_> {
-    /// Reads bytes.
+    /// Reads bytes from an address.
     ///
     /// # Errors
-    /// The fault of an address that is in no allocation.
+    /// The fault of an address that lies in no allocation.
     pub fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Trap> {
         let (place, at) = self.place(address, to.len())?;
         self.state.read(self.call, &place, at, to);
         Ok(())
     }
 
-    /// Writes bytes.
+    /// Writes bytes to an address.
     ///
     /// # Errors
-    /// The fault of an address that is in no allocation.
+    /// The fault of an address that lies in no allocation.
     pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Trap> {
         let (place, at) = self.place(address, from.len())?;
         let mut around = self.declared.iter().filter(|region| region.has(address, from.len()));
@@ -254,7 +254,7 @@ impl Memory<'_> {
         Ok(())
     }
 
-    /// The elements of the declared region that begins at this address.
+    /// Returns the elements of the declared region that begins at this address.
     ///
     /// # Errors
     /// The fault of an address where no declared region begins.
@@ -267,7 +267,7 @@ impl Memory<'_> {
         Ok(bytes.chunks_exact(size_of::<T>()).map(T::read).collect())
     }
 
-    /// Lets `f` change the elements of the declared region that begins at this address.
+    /// Passes `f` the elements of the declared region that begins at this address, and writes them back.
     ///
     /// # Errors
     /// The fault of an address where no declared region begins.
@@ -281,16 +281,16 @@ impl Memory<'_> {
         self.write_slice(address, elements)
     }
 
-    /// Writes elements that begin at this address.
+    /// Writes elements from this address on.
     ///
     /// # Errors
-    /// The fault of an address that is in no allocation.
+    /// The fault of an address that lies in no allocation.
     pub fn write_slice<T: Element>(&mut self, address: u64, elements: Vec<T>) -> Result<(), Trap> {
         let bytes = bytes_of(&elements);
         if bytes.is_empty() { Ok(()) } else { self.write(address, bytes) }
     }
 
-    /// The size of the declared region that begins at this address.
+    /// Returns the size of the declared region that begins at this address.
     fn declared(&mut self, address: u64) -> Result<usize, Trap> {
         let declared = self.declared.iter().find(|region| region.address == address);
         declared.map(|region| region.bytes).ok_or_else(|| {
@@ -304,10 +304,10 @@ impl Memory<'_> {
         self.state.log.violation(ViolationKind::Undeclared, self.call, message);
     }
 
-    /// Reads a word, which another stream or the host may be writing.
+    /// Reads a word that another stream or the host may be writing.
     ///
     /// # Errors
-    /// The fault of an address that is in no allocation, or not aligned.
+    /// The fault of an address that lies in no allocation, or is not aligned.
     pub fn read_u32(&mut self, address: u64) -> Result<u32, Trap> {
         if address % 4 != 0 {
             return Err(Trap::Faults(CUDA_ERROR_MISALIGNED_ADDRESS));
@@ -315,18 +315,18 @@ impl Memory<'_> {
         let (place, at) = self.place(address, 4)?;
         let place = place.behind(at);
         let value = self.state.read_value(self.call, &place, 4);
-        // A touch of freed memory has been reported already.
+        // An access to freed memory has been reported already.
         Ok(value.unwrap_or(0) as u32)
     }
 
-    /// The memory at an address: a declared region, as it was when the kernel was launched, or else
-    /// whatever is there now.
+    /// Returns the memory at an address: a declared region, as it was when the kernel was launched, or else
+    /// what is there now.
     fn place(&self, address: u64, bytes: usize) -> Result<(Place, usize), Trap> {
         let end = address.checked_add(bytes as u64);
         let inside = |start: u64, size: usize| {
             address >= start && end.is_some_and(|end| end <= start + size as u64)
         };
-        // Handles lie closer together than what they stand for is long.
+        // Handles are spaced more closely than the sizes of the images that they stand for.
         let exact = self.bound.iter().find(|(start, ..)| *start == address);
         let around = || self.bound.iter().find(|(start, size, _)| inside(*start, *size));
         let bound = exact.or_else(around).filter(|(start, size, _)| inside(*start, *size));
@@ -360,10 +360,10 @@ pub(crate) struct Run {
     arguments: Arguments,
     declared: Vec<Region>,
     bound: Vec<(u64, usize, Place)>,
-    /// Textures and surfaces.
+    /// Textures and surfaces that the kernel uses.
     images: Vec<Id>,
     context: Id,
-    /// It ran before, and waits for memory to change.
+    /// Whether it ran before, and waits for memory to change.
     pub(super) spun: bool,
 }
 
@@ -374,7 +374,7 @@ impl fmt::Debug for Run {
 }
 
 impl Run {
-    /// What the kernel touches, with its addresses resolved.
+    /// Returns the regions that the kernel touches, with their addresses resolved.
     pub(crate) fn touched(&self) -> impl Iterator<Item = (&Region, &Place)> {
         let regions = self.declared.iter().filter(|region| region.bytes > 0);
         regions.zip(self.bound.iter().map(|(_, _, place)| place))
@@ -382,7 +382,7 @@ impl Run {
 }
 
 impl State {
-    /// A launch of a registered kernel; `None` where no kernel of that name is registered.
+    /// Prepares a launch of a registered kernel; `None` if no kernel of that name is registered.
     pub(crate) fn prepare(
         &mut self,
         call: &'static str,
@@ -416,8 +416,8 @@ impl State {
         if self.reaches_all(call, &run) { Ok(Some(run)) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) }
     }
 
-    /// Whether the context's device has access to all of the memory; reports memory of another device to
-    /// which it has none, where a kernel on a real one faults.
+    /// Returns whether the context's device has access to all of the memory. Reports memory of another device
+    /// to which it has none: a kernel on a real device would fault.
     fn reaches_all(&mut self, call: &'static str, run: &Run) -> bool {
         let mut touched = run.touched();
         let closed = touched.find(|(region, place)| !self.reaches(run.context, region.kind, place));
@@ -458,7 +458,7 @@ impl State {
         }
     }
 
-    /// Runs a launch; `false` if it spins and has to be run again.
+    /// Runs a launch; returns `false` if it spins and has to be run again.
     pub(super) fn run_kernel(&mut self, call: &'static str, run: &mut Run) -> bool {
         if run.images.iter().any(|image| self.images.objects.get(image).is_none()) {
             let message = "its work ran after a texture or a surface was destroyed".to_owned();

@@ -1,10 +1,10 @@
 //! Threads that move host memory, in threaded mode.
 //!
-//! An operation that touches host memory has a beginning and an end, both steps of the schedule.
-//! Between them a thread reads or writes the memory without a lock while the program runs: if the
-//! program touches the same bytes meanwhile, Miri and the thread sanitizer see a data race, as
-//! there would be one with a device. The thread takes no lock and signals no other thread, so its
-//! accesses are ordered before the program's only by the call that ends the operation.
+//! An operation that touches host memory has a beginning and an end, both steps of the schedule. Between them
+//! a thread reads or writes the memory without a lock while the program runs. If the program touches the same
+//! bytes meanwhile, Miri and the thread sanitizer see a data race, as there would be with a device. The
+//! thread takes no lock and signals no other thread, so only the call that ends the operation orders the
+//! thread's accesses before the program's.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,21 +13,21 @@ use crate::engine::work::{HostPtr, Op, Place, Work};
 use crate::handle::Id;
 use crate::state::State;
 
-/// What a thread does with host memory.
+/// An access of a thread to host memory.
 #[derive(Debug)]
 enum Haul {
     Nothing,
-    /// Reads it, for a device block.
+    /// Reads host memory, for a device block.
     Gather {
         from: HostPtr,
         len: usize,
     },
-    /// Writes it.
+    /// Writes host memory.
     Scatter {
         bytes: Vec<u8>,
         to: HostPtr,
     },
-    /// Reads and writes it.
+    /// Reads and writes host memory.
     Across {
         from: HostPtr,
         to: HostPtr,
@@ -44,13 +44,13 @@ pub(crate) struct Moving {
     mover: Mover,
 }
 
-/// A thread that moves host memory; dropping this joins the thread, since the memory may be freed
-/// next.
+/// A thread that moves host memory. Dropping this joins the thread, since the memory may be freed next.
 #[derive(Debug)]
 struct Mover(Option<JoinHandle<Vec<Vec<u8>>>>);
 
 impl Mover {
-    /// `users` keep the pinned blocks of the hauls; see [`Pinned`](crate::memory::pinned::Pinned).
+    /// Starts the thread. `users` keep the pinned blocks of the hauls; see
+    /// [`Pinned`](crate::memory::pinned::Pinned).
     fn start(hauls: Vec<Haul>, users: Vec<Arc<()>>) -> Self {
         Self(Some(std::thread::spawn(move || {
             let gathered = hauls.into_iter().map(Haul::run).collect();
@@ -59,7 +59,7 @@ impl Mover {
         })))
     }
 
-    /// The bytes that each haul gathered.
+    /// Returns the bytes that each haul gathered.
     fn end(mut self) -> Vec<Vec<u8>> {
         self.0.take().map(join).unwrap_or_default()
     }
@@ -110,8 +110,8 @@ fn is_host(place: &Place) -> bool {
     matches!(place, Place::Pinned { .. } | Place::Pageable(_))
 }
 
-/// Values are not moved by threads, since streams and the host may touch them at the same time. Nor
-/// are kernels.
+/// Returns whether a thread moves host memory for the work. Values are not moved, since streams and the host
+/// may touch them at the same time. Nor are kernels.
 pub(super) fn touches_host(work: &Work) -> bool {
     match work {
         Work::Copy { dst, src, .. } => is_host(dst) || is_host(src),
@@ -122,7 +122,7 @@ pub(super) fn touches_host(work: &Work) -> bool {
 }
 
 impl State {
-    /// Starts a thread for what an operation does to host memory.
+    /// Starts a thread for an operation's accesses to host memory.
     pub(super) fn start(&mut self, op: Op) -> Moving {
         let Op { seq, call, work, .. } = op;
         let works = match work {
@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// The host memory of a place, if it is host memory and still exists.
+    /// Returns the host memory of a place, if it is host memory and still exists.
     fn host_end(&self, place: &Place, users: &mut Vec<Arc<()>>) -> Option<HostPtr> {
         match *place {
             Place::Pageable(pointer) => Some(pointer),
@@ -176,7 +176,8 @@ impl State {
         }
     }
 
-    /// Joins the thread of a stream's operation and ends the operation; `false` if none has begun.
+    /// Joins the thread of a stream's operation and completes the operation; returns `false` if none has
+    /// begun.
     pub(super) fn land(&mut self, stream: Id) -> bool {
         let moving = self.streams.get_mut(&stream).and_then(|stream| stream.moving.take());
         let Some(Moving { seq, call, works, mover }) = moving else {

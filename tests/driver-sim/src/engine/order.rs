@@ -1,5 +1,5 @@
-//! The ordering checker: keeps every access of a block until all later work is known to come after
-//! it.
+//! The ordering checker: keeps every access of a block until all later work is known to come after the
+//! access.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ struct Past {
     call: &'static str,
 }
 
-/// The accesses of one block that later accesses may be unordered with.
+/// The accesses of one block that some later access is perhaps not ordered after.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     past: Vec<Past>,
-    /// Length from which on `add` looks for accesses to forget.
+    /// The number of accesses from which on `add` looks for accesses to forget.
     full: usize,
 }
 
-/// The least such length.
+/// The least value of `full`.
 const FULL: usize = 8;
 
 /// An earlier access that a new one conflicts with and is not ordered after.
@@ -35,7 +35,7 @@ pub(crate) struct Conflict {
 }
 
 impl History {
-    /// Earlier accesses that conflict with this one, though `ordered` does not say that they
+    /// Returns the earlier accesses that conflict with this one and that `ordered` does not confirm to have
     /// happened before it.
     pub(crate) fn conflicts(
         &self,
@@ -58,8 +58,8 @@ impl History {
             .collect()
     }
 
-    /// Adds an access. `forever` says that an earlier access happened before all work to come, so
-    /// that it may be forgotten: no later access can be unordered with it.
+    /// Adds an access. `forever` returns whether an earlier access happened before all work to come. Such an
+    /// access may be forgotten: every later access is ordered after it.
     pub(crate) fn add(
         &mut self,
         range: Range<usize>,
@@ -70,7 +70,7 @@ impl History {
     ) {
         self.past.retain(|past| {
             let inside = range.start <= past.range.start && past.range.end <= range.end;
-            // What comes after the newer access of this stream also comes after the older one.
+            // Work that comes after the newer access of this stream also comes after the older one.
             let replaced = inside
                 && past.point.stream == point.stream
                 && (kind == AccessKind::Write || past.kind == AccessKind::Read);

@@ -13,7 +13,7 @@ use crate::nccl::meet::Meeting;
 use crate::report::ViolationKind;
 use crate::state::State;
 
-/// The outcome of one step of the operation at the front of a stream.
+/// The result of one step of the operation at the front of a stream.
 enum Step {
     Ran,
     Needs(Point),
@@ -28,7 +28,8 @@ impl State {
         self.streams.get(&point.stream).is_none_or(|stream| stream.completed >= point.seq)
     }
 
-    /// Runs what `target` needs, in order. `false`: a host function or a value wait is not done.
+    /// Runs what `target` needs, in order. Returns `false` if a host function or a value wait is not
+    /// complete.
     pub(crate) fn advance(&mut self, target: Point) -> bool {
         let mut needed = vec![target];
         while let Some(&point) = needed.last() {
@@ -38,7 +39,7 @@ impl State {
             }
             match self.step(point.stream) {
                 Step::Ran => {}
-                // A circle: an operation waits for itself.
+                // A cycle: an operation waits for itself.
                 Step::Needs(other) if needed.contains(&other) => {
                     self.report_circle(other);
                     return false;
@@ -66,7 +67,7 @@ impl State {
         }
     }
 
-    /// Whether some stream waits for a value in memory, which needs no driver call to arrive.
+    /// Returns whether a stream waits for a value in memory, which may arrive without a driver call.
     pub(crate) fn waits_for_value(&mut self) -> bool {
         if !self.values_awaited {
             return false;
@@ -75,13 +76,13 @@ impl State {
         if streams.any(|stream| stream.queue.front().is_some_and(|op| op.work.waits())) {
             return true;
         }
-        // Not searched again until one more wait is enqueued: there may be many streams.
+        // There may be many streams, so they are not searched again until one more wait is enqueued.
         let waits = |stream: &Stream| stream.queue.iter().any(|op| op.work.waits());
         self.values_awaited = self.streams.values().any(waits);
         false
     }
 
-    /// In threaded mode, runs queued work between two calls, as far as the schedule says.
+    /// In threaded mode, runs queued work between two calls, as far as the schedule allows.
     pub(crate) fn drift(&mut self) {
         let Some(mut schedule) = self.schedule.take() else {
             return;
@@ -99,7 +100,7 @@ impl State {
         self.schedule = Some(schedule);
     }
 
-    /// Streams with work; the launches of graphs run the branches.
+    /// Returns the streams with work, without branches: the launches of graphs run those.
     fn busy_streams(&self) -> Vec<Id> {
         let busy = self.streams.iter();
         let busy =
@@ -107,7 +108,7 @@ impl State {
         busy.map(|(&id, _)| id).collect()
     }
 
-    /// Runs a step of one of these branches of a launch, drawn from the seed.
+    /// Runs one step of one of these branches of a launch. The seed determines which.
     fn step_branches(&mut self, branches: &[Id]) -> Step {
         let (mut left, mut outside) = (branches.to_vec(), None);
         while !left.is_empty() {
@@ -205,7 +206,7 @@ impl State {
         Step::Ran
     }
 
-    /// Records that an operation is done, and removes a destroyed stream after its last one.
+    /// Records that an operation is complete, and removes a destroyed stream after its last one.
     pub(crate) fn complete(&mut self, id: Id, seq: u64) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -300,9 +301,9 @@ impl State {
                 let Some(from) = self.host_pointer(call, place, at) else {
                     return false;
                 };
-                // SAFETY: the range was inside its pinned block at enqueue and the block still
-                // exists, or the caller of the copy vouched for its pageable memory and is still
-                // inside that call. `to` is the simulator's own buffer.
+                // SAFETY: the range was inside its pinned block at enqueue and the block still exists, or the
+                // caller of the copy vouched for its pageable memory and has not returned from that call.
+                // `to` is the simulator's own buffer.
                 unsafe {
                     std::ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len())
                 };
@@ -338,7 +339,8 @@ impl State {
         true
     }
 
-    /// The bytes of a block, unless it is gone; reports that, and use before its allocation.
+    /// Returns the bytes of a block unless it is freed. Reports use after the free, and before the
+    /// allocation.
     fn usable_pages(
         &mut self,
         call: &'static str,

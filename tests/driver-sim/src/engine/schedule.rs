@@ -3,11 +3,11 @@
 
 use crate::handle::Id;
 
-/// Chances in sixteen that the device performs one more step; a pace, drawn as well, holds for a
-/// while, so that one schedule has stretches that are nearly lazy and others that are nearly eager.
+/// Chances in sixteen that the device performs one more step. A pace, drawn from the seed as well, holds for
+/// a while, so that one schedule has stretches that are nearly lazy and others that are nearly eager.
 const PACES: [u64; 4] = [2, 6, 11, 15];
 
-/// The pace changes once in this many decisions.
+/// The average number of decisions after which the pace changes.
 const STRETCH: u64 = 32;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Schedule {
         Self { draw: Draw::new(seed), pace: PACES[1] }
     }
 
-    /// Whether the device performs one more step before the call returns.
+    /// Returns whether the device performs one more step before the call returns.
     pub(crate) fn goes_on(&mut self) -> bool {
         if self.draw.below(STRETCH) == 0 {
             self.pace = PACES[self.draw.below(PACES.len() as u64) as usize];
@@ -45,7 +45,7 @@ impl Draw {
         Self(seed)
     }
 
-    /// A number below `limit`, by SplitMix64. Its slight bias is harmless.
+    /// Returns a number below `limit`, by SplitMix64. Its slight bias is harmless.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

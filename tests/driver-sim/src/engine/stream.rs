@@ -10,15 +10,15 @@ use crate::engine::work::{Op, Work};
 use crate::handle::Id;
 use crate::state::State;
 
-/// Copies, fills, launches and values that fit into a queue after a wait for a value: on an H200 with
-/// driver 580.
+/// Number of copies, fills, launches and values that fit into a queue behind a wait for a value, on an H200
+/// with driver 580.
 const MOST_COMMANDS: usize = 1020;
 
-/// Host functions that fit, each after such a command: on that machine as well. Host functions, events,
-/// allocations and frees by themselves fit in any number (5,000 were tried).
+/// Number of host functions that fit, each after such a command, on the same machine. Host functions, events,
+/// allocations and frees alone fit in any number (5,000 were tried).
 const MOST_CALLS: usize = 56;
 
-/// Which of CUDA's streams this is.
+/// The kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     /// From `cuStreamCreate`, ordered with the legacy stream.
@@ -43,15 +43,15 @@ pub(crate) struct Stream {
     pub(crate) issued: u64,
     pub(crate) completed: u64,
     pub(crate) queue: VecDeque<Op>,
-    /// The host functions in the queue.
+    /// Number of host functions in the queue.
     pub(crate) calls: usize,
-    /// The operation at the front is a host function that runs on the callback thread.
+    /// Whether the operation at the front is a host function that runs on the callback thread.
     pub(crate) in_callback: bool,
     /// The operation that was at the front, while a thread moves host memory for it.
     pub(crate) moving: Option<Moving>,
-    /// Destroyed by the program; kept until its work is done.
+    /// Whether the program has destroyed the stream. It is kept until its work is complete.
     pub(crate) destroyed: bool,
-    /// What has happened before the next enqueued operation.
+    /// The clock of what has happened before the next enqueued operation.
     pub(crate) clock: Clock,
     pub(crate) polls: u32,
     pub(crate) capture: Option<Id>,
@@ -82,8 +82,9 @@ impl Stream {
         self.completed == self.issued
     }
 
-    /// Whether a driver would not have taken the last operation: it has room for so many commands
-    /// after the one that the device is at, and for so many host functions that follow a command.
+    /// Returns whether a driver would not have accepted the last operation. A driver has room for
+    /// [`MOST_COMMANDS`] commands behind the one that the device executes, and for [`MOST_CALLS`] host
+    /// functions that follow a command.
     pub(crate) fn is_overfull(&self) -> bool {
         if self.queue.len() <= 1 + MOST_COMMANDS && self.calls <= MOST_CALLS {
             return false;
@@ -102,7 +103,7 @@ impl Stream {
         commands > 1 + MOST_COMMANDS || calls > MOST_CALLS
     }
 
-    /// Whether this stream and the legacy stream wait for each other.
+    /// Returns whether this stream and the legacy stream wait for each other.
     pub(crate) fn joins_legacy(&self) -> bool {
         matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread { .. })
     }
@@ -129,13 +130,14 @@ pub(crate) enum Recorded {
     Captured {
         capture: Id,
         clock: Clock,
-        /// The nodes that whatever waits for the event depends on.
+        /// The nodes that work waiting for the event depends on.
         nodes: Vec<Id>,
     },
 }
 
 impl State {
-    /// Number of operations that are queued and not done, of all streams. A launch of a graph is one.
+    /// Returns the number of queued operations of all streams that are not complete. A launch of a graph is
+    /// one.
     pub(crate) fn pending_ops(&self) -> u64 {
         let streams = self.streams.values();
         let streams = streams.filter(|stream| stream.kind != StreamKind::Branch);

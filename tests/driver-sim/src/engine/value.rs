@@ -1,7 +1,7 @@
 //! Values in memory that streams write and wait for.
 //!
-//! The host may read and change them at any moment without a call, so in host memory the simulator
-//! accesses them atomically, as a device does.
+//! The host may read and change them at any moment without a call, so the simulator accesses host memory
+//! atomically, as a device does.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -38,7 +38,7 @@ impl State {
         }
     }
 
-    /// The value; `None` if the memory is gone, which has been reported.
+    /// Reads a value; returns `None` if the memory is gone, which has been reported.
     pub(super) fn read_value(
         &mut self,
         call: &'static str,
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Whether a wait for a value has ended.
+    /// Returns whether a wait for a value has ended.
     pub(super) fn value_arrived(
         &mut self,
         call: &'static str,

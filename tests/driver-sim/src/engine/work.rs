@@ -1,4 +1,4 @@
-//! What a queued operation does.
+//! The work of a queued operation.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -20,8 +20,8 @@ pub(crate) struct HostPtr(pub(crate) *mut u8);
 // of each call that passes one allows another thread.
 unsafe impl Send for HostPtr {}
 
-/// One end of a copy, bound to its object at enqueue: an address that is reused later does not
-/// change what the operation touches.
+/// One end of a copy, bound to its object at enqueue: if an address is reused later, the operation still
+/// touches the old object.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Device {
@@ -32,9 +32,9 @@ pub(crate) enum Place {
         block: Id,
         offset: usize,
     },
-    /// Pageable memory; the call returns only after the operation ran.
+    /// Pageable memory. The call returns only after the operation has run.
     Pageable(HostPtr),
-    /// Pageable source, copied when the call was made.
+    /// A pageable source, copied when the call was made.
     Staged(Box<[u8]>),
 }
 
@@ -105,14 +105,14 @@ pub(crate) enum Work {
     },
     /// An operation of a communicator of NCCL.
     Communicate(Box<Operation>),
-    /// The nodes of a graph, on these streams, which end with them.
+    /// The nodes of a graph, on these streams. The operation completes with them.
     Graph {
         branches: Vec<Id>,
-        /// Objects of the program that the launch keeps until its end.
+        /// User objects that the launch keeps until its end.
         objects: Vec<Id>,
         conditions: Vec<Arc<Condition>>,
     },
-    /// Begins a launch that these conditions are part of.
+    /// Begins a launch that has these conditions.
     Assign {
         conditions: Vec<Arc<Condition>>,
     },
@@ -135,14 +135,14 @@ pub(crate) struct Op {
     pub(crate) seq: u64,
     pub(crate) call: &'static str,
     pub(crate) deps: Vec<Point>,
-    /// What the host may know without a call once the operation has begun: a host function can
+    /// The clock that the host may know without a call once the operation has begun: a host function can
     /// report it, and so can a value in host memory.
     pub(crate) tells: Option<Clock>,
     pub(crate) work: Work,
 }
 
 impl Work {
-    /// What is done in sequence.
+    /// Returns the work that is done in sequence.
     pub(crate) fn parts(&self) -> &[Work] {
         match self {
             Self::Each(works) => works,
@@ -150,7 +150,7 @@ impl Work {
         }
     }
 
-    /// Whether it waits for memory to change.
+    /// Returns whether the work waits for memory to change.
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::WaitValue { .. } => true,
@@ -161,7 +161,7 @@ impl Work {
 }
 
 impl Work {
-    /// Whether the host can notice the operation without a call.
+    /// Returns whether the host can notice the operation without a call.
     pub(crate) fn shows(&self) -> bool {
         match self {
             Work::Call { .. } => true,
@@ -173,7 +173,7 @@ impl Work {
 }
 
 impl Place {
-    /// The place `at` bytes after this one.
+    /// Returns the place `at` bytes after this one.
     pub(super) fn behind(self, at: usize) -> Self {
         match self {
             Self::Device { block, offset } => Self::Device { block, offset: offset + at },
@@ -182,7 +182,7 @@ impl Place {
         }
     }
 
-    /// The access to `bytes` at this place, if the simulator can track it.
+    /// Returns the access to `bytes` at this place, if the simulator can track it.
     pub(crate) fn access(&self, bytes: usize, kind: AccessKind) -> Option<Access> {
         let (target, offset) = match *self {
             Place::Device { block, offset } => (Target::Device(block), offset),

@@ -125,8 +125,8 @@ impl Call {
         found.map_err(|_| self.no_image("mipmapped array", handle.addr()))
     }
 
-    /// Reports a part of an array, given by its first byte, row and slice and those after its
-    /// last, that exceeds the array.
+    /// Reports a part of an array that exceeds the array. `from` is the part's first byte, row and slice;
+    /// `to` is one beyond its last.
     pub(crate) fn check_texels(
         &mut self,
         array: CUarray,
@@ -144,7 +144,7 @@ impl Call {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The place of a byte in a row of a slice.
+    /// Returns the place of a byte in a row of a slice.
     pub(crate) fn texel_place(&mut self, array: CUarray, [x, y, z]: [usize; 3]) -> Outcome<Place> {
         let id = self.array(array)?;
         let array = &self.images.arrays[&id];

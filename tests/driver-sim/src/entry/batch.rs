@@ -12,22 +12,22 @@ use crate::report::ViolationKind;
 entries! {
     cuMemcpyBatchAsync_v2(to, from, sizes, count, attributes, since, sets, stream) |call| {
         let batch = Batch { to, from, sizes, count, attributes, since, sets };
-        // SAFETY: the caller passes what the structure describes.
+        // SAFETY: the caller passes lists of the lengths that `Batch` holds.
         unsafe { batch.enqueue(call, stream) }
     }
 
-    // The first form, of CUDA 12.8: `failed` is the index of a copy that is refused.
+    // The first version, of CUDA 12.8: `failed` is the index of a copy that is refused.
     cuMemcpyBatchAsync(to, from, sizes, count, attributes, since, sets, failed, stream) |call| {
         if failed.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let batch = Batch { to, from, sizes, count, attributes, since, sets };
-        // SAFETY: the caller passes what the structure describes.
+        // SAFETY: the caller passes lists of the lengths that `Batch` holds.
         unsafe { batch.enqueue(call, stream) }
     }
 }
 
-/// The arguments of both forms.
+/// The arguments of both versions.
 struct Batch {
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
@@ -40,7 +40,7 @@ struct Batch {
 
 impl Batch {
     /// # Safety
-    /// Three lists of `count` entries, and two of `sets`.
+    /// The fields point to three lists of `count` entries, and two of `sets`.
     unsafe fn enqueue(self, call: &mut Call, stream: CUstream) -> Outcome {
         let Self { to, from, sizes, count, attributes, since, sets } = self;
         // "Must not be legacy NULL stream."
@@ -50,12 +50,12 @@ impl Batch {
         }
         // SAFETY: the caller passes one set of attributes.
         let order = unsafe { list(attributes, 1) }?[0].srcAccessOrder;
-        // SAFETY: the caller passes one index for it.
+        // SAFETY: the caller passes one index for this set.
         if order != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || unsafe { list(since, 1) }? != [0] {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let home = call.stream(stream)?;
-        // As in driver 580; any context may be current.
+        // As on driver 580: some context must be current, any one.
         call.current().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes three lists of `count` entries.
         let to = unsafe { list(to, count) }?;
@@ -79,7 +79,7 @@ impl Batch {
             let message = format!("bytes {:?} and {:?} of one batch", one.range, other.range);
             call.violation(ViolationKind::Overlap, message);
         }
-        // No particular order: the last copy first.
+        // The order is unspecified, so the last copy runs first.
         works.reverse();
         let mut submission = Submission::new(home, NodeKind::Copies, Work::Each(works));
         submission.accesses = accesses;
@@ -87,7 +87,7 @@ impl Batch {
     }
 }
 
-/// Two accesses of which one writes what the other touches.
+/// Returns two accesses of which one writes what the other accesses.
 fn dependent(accesses: &[Access]) -> Option<(&Access, &Access)> {
     let conflict = |one: &Access, other: &Access| {
         let overlap = one.range.start < other.range.end && other.range.start < one.range.end;

@@ -70,7 +70,7 @@ entries! {
     cuStreamUpdateCaptureDependencies_v2(stream, dependencies, data, count, flags) |call| {
         // SAFETY: the caller passes `count` nodes.
         let nodes = unsafe { list(dependencies.cast_const(), count) }?;
-        // SAFETY: the caller passes as much data, or null.
+        // SAFETY: the caller passes as many edge data, or null.
         unsafe { only_default(data, count) }?;
         update(call, stream, nodes, flags)
     }
@@ -81,14 +81,14 @@ entries! {
         let mode = CaptureMode::from_raw(mode)?;
         // SAFETY: the caller passes `count` nodes.
         let nodes = unsafe { list(dependencies, count) }?;
-        // SAFETY: the caller passes as much data, or null.
+        // SAFETY: the caller passes as many edge data, or null.
         unsafe { only_default(data, count) }?;
         let nodes = call.nodes_of(graph, nodes)?;
         call.begin_capture(stream, mode, Some((graph, nodes)))
     }
 }
 
-/// Places for what `cuStreamGetCaptureInfo` returns; any but that of the status may be null.
+/// Places for the results of `cuStreamGetCaptureInfo`; all but `status` may be null.
 struct Info {
     status: *mut CUstreamCaptureStatus,
     id: *mut cuuint64_t,

@@ -1,4 +1,4 @@
-//! Contexts: creation, the thread's stack, limits.
+//! Contexts: creation, the thread's context stack, limits.
 
 use std::ffi::c_uint;
 
@@ -190,7 +190,7 @@ fn synchronize(call: &mut Call, context: u64) -> Outcome {
     call.forbid_capturing_context(context)?;
     call.forbid_in_capture()?;
     call.synchronize_context(context);
-    // Also for work of destroyed streams that is done.
+    // The host has now also waited for completed work of destroyed streams.
     let buried = call.contexts.get(&context).map(|context| context.buried.clone());
     call.host_join(&buried.unwrap_or_default());
     Ok(())

@@ -1,5 +1,5 @@
-//! Copies. A synchronous copy is work on the legacy stream that the host waits for, except between
-//! blocks of two devices, where CUDA does not wait.
+//! Copies. A synchronous copy is work on the legacy stream. The host waits for it unless both ends are device
+//! memory, since CUDA does not wait then.
 
 use cuda_sys::*;
 
@@ -13,7 +13,7 @@ use crate::report::ViolationKind;
 
 entries! {
     cuMemcpy(dst, src, bytes) |call| {
-        // SAFETY: no end is pageable memory.
+        // SAFETY: neither end is pageable memory.
         unsafe { copy(call, End::Unified(dst), End::Unified(src), bytes, None) }
     }
 
@@ -23,12 +23,12 @@ entries! {
     }
 
     cuMemcpyDtoH_v2(dst, src, bytes) |call| {
-        // SAFETY: the source is no pageable memory.
+        // SAFETY: the source is not pageable memory.
         unsafe { copy(call, End::Host(dst.cast()), End::Device(src), bytes, None) }
     }
 
     cuMemcpyDtoD_v2(dst, src, bytes) |call| {
-        // SAFETY: no end is pageable memory.
+        // SAFETY: neither end is pageable memory.
         unsafe { copy(call, End::Device(dst), End::Device(src), bytes, None) }
     }
 
@@ -37,7 +37,7 @@ entries! {
     }
 
     cuMemcpyAsync(dst, src, bytes, stream) |call| {
-        // SAFETY: no end is pageable memory.
+        // SAFETY: neither end is pageable memory.
         unsafe { copy(call, End::Unified(dst), End::Unified(src), bytes, Some(stream)) }
     }
 
@@ -48,12 +48,12 @@ entries! {
     }
 
     cuMemcpyDtoHAsync_v2(dst, src, bytes, stream) |call| {
-        // SAFETY: the source is no pageable memory.
+        // SAFETY: the source is not pageable memory.
         unsafe { copy(call, End::Host(dst.cast()), End::Device(src), bytes, Some(stream)) }
     }
 
     cuMemcpyDtoDAsync_v2(dst, src, bytes, stream) |call| {
-        // SAFETY: no end is pageable memory.
+        // SAFETY: neither end is pageable memory.
         unsafe { copy(call, End::Device(dst), End::Device(src), bytes, Some(stream)) }
     }
 
@@ -62,7 +62,7 @@ entries! {
     }
 }
 
-/// The stream to copy on: the given one, or for synchronous copies the current legacy stream.
+/// Returns the stream to copy on: the given one, or the current legacy stream for a synchronous copy.
 fn home(call: &mut Call, stream: Option<CUstream>) -> Outcome<Id> {
     call.stream(stream.unwrap_or(std::ptr::null_mut()))
 }
@@ -100,7 +100,7 @@ fn place(call: &mut Call, end: End, bytes: usize) -> Outcome<Place> {
     }
 }
 
-/// Copies a pageable source now, unless the stream captures: then each launch reads it.
+/// Copies a pageable source now, unless the stream captures: then each launch reads the source.
 ///
 /// # Safety
 /// A pageable source is valid for reads of `bytes` bytes.
@@ -113,7 +113,7 @@ pub(super) unsafe fn stage(call: &Call, stream: Id, src: &mut Place, bytes: usiz
     }
 }
 
-/// As in driver 580: a copy that names two contexts ends a capture.
+/// Ends a capture and refuses a copy that names two contexts, as driver 580 does.
 pub(super) fn refuse_peer(call: &mut Call, stream: CUstream) -> Outcome {
     let stream = call.stream(stream)?;
     match call.streams[&stream].capture {
@@ -146,7 +146,7 @@ fn copy_peer(
     submit(call, home, ends, (dst, src), bytes, false)
 }
 
-/// Refuses memory of another device than that of the context which the call names for it.
+/// Refuses memory that is not of the device of the context that the call names for it.
 pub(super) fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
     let (named, device) = (call.contexts[&context].device, call.device_of(place));
     if device.is_none_or(|device| device == named) {
@@ -157,12 +157,12 @@ pub(super) fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome
     Err(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Driver 580's condition for copies of pool memory in calls that name no devices.
+/// Applies driver 580's condition for copies of pool memory in calls that name no devices.
 ///
-/// Between two devices, one pool must be accessible from the other's device. On one device, an
-/// asynchronous copy fails while a context is current whose device has no access to the pool,
-/// although the stream determines where the copy runs; with no current context it works. It is captured
-/// then, too, but the graph cannot be instantiated if the device of the capture's first stream has no access.
+/// Between two devices, one pool must be accessible from the other's device. On one device, an asynchronous
+/// copy fails if the current context's device has no access to the pool, although the stream determines where
+/// the copy runs; without a current context it works. Without one, it is captured, too, but the graph cannot
+/// be instantiated if the device of the capture's first stream has no access.
 pub(in crate::entry) fn admit(
     call: &mut Call,
     stream: Option<CUstream>,
@@ -207,7 +207,7 @@ pub(in crate::entry) fn admit(
     if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Makes the graph that is captured one that cannot be instantiated.
+/// Makes it impossible to instantiate the graph that is captured.
 fn spoil(call: &mut Call, stream: Id) {
     let graph = call.streams[&stream].capture.map(|capture| call.captures[&capture].graph);
     if let Some(graph) = graph.and_then(|graph| call.graphs.graphs.get_mut(&graph)) {
@@ -215,10 +215,10 @@ fn spoil(call: &mut Call, stream: Id) {
     }
 }
 
-/// Driver 580's condition for a copy between two devices that is captured: the device of the current context
-/// has access to all pools. Without a current context the stream's device counts: then a copy that it cannot
-/// make is captured all the same, and so is one of memory that a graph allocates, and the graph cannot be
-/// instantiated.
+/// Applies driver 580's condition for a captured copy between two devices: the device of the current context
+/// must have access to all pools. Without a current context the stream's device must. Then a copy that this
+/// device cannot make is captured all the same, and so is a copy of memory that a graph allocates, but the
+/// graph cannot be instantiated.
 fn admit_captured(call: &mut Call, stream: Id, places: &[&Place]) -> Outcome {
     let current = call.current_device();
     let device = current.unwrap_or(call.streams[&stream].device);
@@ -260,7 +260,7 @@ fn submit(
     finish(call, submission, wait)
 }
 
-/// Enqueues a copy, and runs it if the call waits for it.
+/// Enqueues a copy, and waits for it if the call does.
 pub(super) fn finish(call: &mut Call, submission: Submission, wait: bool) -> Outcome {
     let stream = submission.stream;
     if wait {

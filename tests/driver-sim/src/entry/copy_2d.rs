@@ -49,7 +49,7 @@ entries! {
     cuMemcpy3DPeerAsync(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // "Ignored" where the end is an array.
+        // The context is "ignored" if the end is an array.
         let mut named = |kind, context| {
             (kind != CU_MEMORYTYPE_ARRAY).then(|| call.context(context)).transpose()
         };
@@ -90,7 +90,7 @@ struct Side {
     host: *mut u8,
     device: CUdeviceptr,
     array: CUarray,
-    /// Bytes, rows and slices before the first byte.
+    /// Offset of the first byte: bytes, rows and slices.
     at: [usize; 3],
     pitch: usize,
     slice_height: usize,
@@ -114,13 +114,13 @@ impl Side {
         }
     }
 
-    /// The bytes of one row.
+    /// Returns the place of one row.
     fn row(&self, call: &mut Call, y: usize, z: usize, width: usize) -> Outcome<Place> {
         let [x, first, slice] = self.at;
         if self.kind == CU_MEMORYTYPE_ARRAY {
             return call.texel_place(self.array, [x, first + y, slice + z]);
         }
-        // Where it saturates, its end is no address.
+        // If the product saturates, the end is no address.
         let rows = z.saturating_add(slice).saturating_mul(self.slice_height);
         let rows = rows.saturating_add(first).saturating_add(y);
         let offset = rows.saturating_mul(self.pitch).saturating_add(x);
@@ -138,7 +138,7 @@ impl Side {
     }
 }
 
-/// Both ends of a copy: source and destination.
+/// Returns both ends of a copy: source and destination.
 fn sides(copy: &CUDA_MEMCPY3D) -> [Side; 2] {
     let source = Side {
         kind: copy.srcMemoryType,
@@ -161,18 +161,18 @@ fn sides(copy: &CUDA_MEMCPY3D) -> [Side; 2] {
     [source, destination]
 }
 
-/// A copy in rows, to be done.
+/// A planned copy in rows.
 pub(super) struct Rows {
     pub(super) works: Vec<Work>,
     pub(super) accesses: Vec<Access>,
-    /// Whether it writes pageable memory.
+    /// Whether the copy writes pageable memory.
     pub(super) to_pageable: bool,
 }
 
-/// The contexts that a call names for source and destination, where these are no arrays.
+/// The contexts that a call names for source and destination, if these are not arrays.
 type Named = [Option<Id>; 2];
 
-/// The rows of a copy that is not empty. Pageable memory is read when the copy runs.
+/// Returns the rows of a copy that is not empty. Pageable memory is read when the copy runs.
 pub(super) fn plan(
     call: &mut Call,
     copy: &CUDA_MEMCPY3D,
@@ -206,7 +206,7 @@ pub(super) fn plan(
 }
 
 /// # Safety
-/// Where the description names pageable memory, it is valid for all rows.
+/// Pageable memory that the description names is valid for all rows.
 unsafe fn rows(
     call: &mut Call,
     copy: &CUDA_MEMCPY3D,

@@ -1,4 +1,4 @@
-//! Device queries, which create nothing.
+//! Device queries.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -60,7 +60,7 @@ entries! {
         if id.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, so the caller passes a string that ends in NUL.
+        // SAFETY: not null, so the caller passes a NUL-terminated string.
         let id = unsafe { CStr::from_ptr(id) };
         let wanted = parse_bus_id(&id.to_string_lossy()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let found = (0..call.devices.len())
@@ -70,7 +70,7 @@ entries! {
     }
 }
 
-/// `[domain:]bus:device[.function]`, in hexadecimal.
+/// Parses `[domain:]bus:device[.function]`, in hexadecimal.
 fn parse_bus_id(text: &str) -> Option<(u32, u32, u32, u32)> {
     let hex = |part: &str| u32::from_str_radix(part, 16).ok();
     let (rest, function) = text.split_once('.').unwrap_or((text, "0"));
@@ -83,7 +83,7 @@ fn parse_bus_id(text: &str) -> Option<(u32, u32, u32, u32)> {
     Some((hex(domain)?, hex(bus)?, hex(device)?, hex(function)?))
 }
 
-/// Stores as much of a text as fits, with a NUL.
+/// Stores as much of a text as fits, and a NUL.
 ///
 /// # Safety
 /// `to` is null or valid for writes of `len` characters.

@@ -6,7 +6,7 @@ use cuda_sys::*;
 
 use crate::call::put;
 
-/// CUDA 13.0.
+/// The driver's version: CUDA 13.0.
 pub(crate) const VERSION: c_int = 13_000;
 
 entries! {
@@ -34,7 +34,7 @@ entries! {
         if symbol.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, so the caller passes a string that ends in NUL.
+        // SAFETY: not null, so the caller passes a NUL-terminated string.
         let symbol = unsafe { CStr::from_ptr(symbol) };
         let address = super::resolve(symbol, &call.config.missing).cast_mut();
         // SAFETY: the caller passes a place for the address.

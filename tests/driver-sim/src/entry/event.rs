@@ -14,7 +14,7 @@ use crate::graph::node::NodeKind;
 use crate::handle::{Id, pointer};
 
 const FLAGS: c_uint = 7;
-/// The flag of records and waits that are nodes of their own.
+/// The flag of records and waits that are captured as nodes.
 const EXTERNAL: c_uint = 1;
 
 entries! {
@@ -81,7 +81,7 @@ entries! {
         if handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // There is no other process on the simulated machine.
+        // The simulated machine has no other process.
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
@@ -119,7 +119,7 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
     }
     let (context, kind) = (call.streams[&stream].context, call.streams[&stream].kind);
     if kind == StreamKind::Legacy {
-        // Checked before the event forgets its last record.
+        // Checked before the event loses its last record.
         call.forbid_implicit(context)?;
     }
     if let Some(capture) = call.streams[&stream].capture {
@@ -143,7 +143,7 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
     Ok(())
 }
 
-/// Captures a record or a wait as a node; outside a capture there is none.
+/// Captures a record or a wait as a node; refuses it outside a capture.
 fn capture_external(call: &mut Call, stream: CUstream, kind: NodeKind, work: Work) -> Outcome {
     let stream = call.stream(stream)?;
     if call.streams[&stream].capture.is_none() {
@@ -159,14 +159,14 @@ fn set_record(call: &mut Call, event: Id, recorded: Recorded) {
     }
 }
 
-/// The point that an event means, if it was ever recorded.
+/// Returns the point of an event's latest record, if it was ever recorded.
 fn last_record(call: &mut Call, event: Id) -> Outcome<Option<(Point, Clock)>> {
     match &call.events[&event].recorded {
         Recorded::Never => Ok(None),
         Recorded::On { point, clock, .. } => Ok(Some((*point, clock.clone()))),
         Recorded::Captured { capture, .. } => {
             let capture = *capture;
-            // After the end of the capture the event means nothing.
+            // After the capture has ended, the event means nothing.
             let code = match call.captures_still(capture) {
                 true => CUDA_ERROR_CAPTURED_EVENT,
                 false => CUDA_ERROR_INVALID_VALUE,

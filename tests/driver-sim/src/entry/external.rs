@@ -1,5 +1,4 @@
-//! Memory of other interfaces. A descriptor by which physical memory was exported stands in for one
-//! of Vulkan's.
+//! External memory. A descriptor by which physical memory was exported stands in for one of Vulkan's.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Fills: `cuMemsetD8`, `D16`, `D32` and their asynchronous forms.
+//! Fills: `cuMemsetD8`, `D16`, `D32`, and their asynchronous variants.
 //!
-//! The forms without a stream are work on the legacy stream; as in CUDA, the host waits for them
-//! only where the memory is pinned.
+//! The variants without a stream are work on the legacy stream. As in CUDA, the host waits for them only if
+//! the memory is pinned.
 
 use std::ffi::c_uint;
 
@@ -51,7 +51,7 @@ entries! {
     }
 }
 
-/// `height` rows of `count` values each, `pitch` bytes apart.
+/// Fills `height` rows of `count` values each, `pitch` bytes apart.
 fn fill<T: Into<u32>>(
     call: &mut Call,
     (dst, pitch): (CUdeviceptr, usize),
@@ -85,7 +85,7 @@ fn fill<T: Into<u32>>(
     finish(call, submission, wait)
 }
 
-/// The rows of a fill of a device's memory.
+/// Returns the rows of a fill of a device's memory.
 pub(super) fn plan(
     call: &mut Call,
     params: &CUDA_MEMSET_NODE_PARAMS,

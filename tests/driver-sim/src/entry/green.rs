@@ -1,4 +1,4 @@
-//! Green contexts: multiprocessors are counted and divided, which does not affect how work runs.
+//! Green contexts. Multiprocessors are counted and divided; this does not affect how work runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +11,13 @@ use crate::call::{Call, Outcome, list, put, put_if};
 use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
 
-/// `CUdevResource`, of whose padding a driver makes its own use.
+/// `CUdevResource`, whose padding holds the driver's own data.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Resource {
     kind: CUdevResourceType,
     device: u32,
-    /// The split that it came from, zero for a device's own.
+    /// The split that made the resource; zero for a device's own.
     split: u64,
     _padding: [u8; 80],
     count: u32,
@@ -28,18 +28,18 @@ struct Resource {
 
 const _: () = assert!(size_of::<Resource>() == size_of::<CUdevResource>());
 
-/// The granularity of a device of compute capability 9.
+/// The granularity of splits for compute capability 9.
 const STEP: u32 = 8;
 
-/// A green context's handle is its context's plus this.
+/// The distance of a green context's handle from its context's.
 const GREEN: usize = 8;
 const DESCRIPTION: usize = 0x7F00_0000;
 
-/// The device of each description, and how many multiprocessors; they stay valid for the life of the
-/// process.
+/// The device of each description, and its number of multiprocessors. Descriptions stay valid for the life of
+/// the process.
 static DESCRIPTIONS: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
 
-/// How many multiprocessors each green context has, by its context's identity.
+/// The number of multiprocessors of each green context, by its context's identity.
 static COUNTS: Mutex<BTreeMap<Id, u32>> = Mutex::new(BTreeMap::new());
 
 fn resource(device: usize, split: u64, count: u32) -> Resource {
@@ -177,7 +177,7 @@ entries! {
     }
 }
 
-/// The number of multiprocessors of a device.
+/// Returns the number of multiprocessors of a device.
 fn multiprocessors(call: &Call, device: usize) -> u32 {
     let attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
     let count = crate::device::attribute(attribute, device, &call.config);

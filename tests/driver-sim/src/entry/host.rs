@@ -12,11 +12,11 @@ use crate::handle::Id;
 use crate::memory::pinned::{Origin, Pinned, allocate};
 use crate::report::ViolationKind;
 
-/// Portable, device-mapped, write-combined.
+/// The accepted flags: portable, device-mapped, write-combined.
 const ALLOC_FLAGS: c_uint = 7;
-/// Portable, device-mapped, I/O memory, read-only.
+/// The accepted flags: portable, device-mapped, I/O memory, read-only.
 const REGISTER_FLAGS: c_uint = 15;
-/// The simulated machine has less host memory than this.
+/// The largest allocation of host memory on the simulated machine.
 pub(super) const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
@@ -116,7 +116,7 @@ pub(super) fn pin(
     );
 }
 
-/// Frees or unregisters pinned memory when the device has no more work.
+/// Frees or unregisters pinned memory once the device has no more work.
 pub(super) fn unpin(
     call: &mut Call,
     pointer: *mut c_void,
@@ -140,7 +140,7 @@ pub(super) fn unpin(
         call.unknown(name, pointer.addr() as u64);
         return Err(code);
     }
-    // Reported before the wait below hides it.
+    // Checked first, because the wait below would hide it.
     call.check_host_free(name, Target::Pinned(id));
     let device = call.pinned.blocks[&id].device;
     call.synchronize_device(device);

@@ -1,11 +1,11 @@
-//! Memory of other processes.
+//! Sharing memory with other processes.
 
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
 use crate::memory::place::Owner;
 
-/// The content of a handle of this driver.
+/// The content of an IPC memory handle of this driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {

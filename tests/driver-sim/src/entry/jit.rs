@@ -11,7 +11,7 @@ use crate::engine::work::HostPtr;
 use crate::handle::pointer;
 use crate::module::ptx::{self, Ptx};
 
-/// The options that this driver implements; it accepts and ignores the others.
+/// The compiler options that this driver implements; it accepts and ignores the others.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     wall_time: Option<usize>,
@@ -31,7 +31,7 @@ struct Log {
 
 impl Options {
     /// # Safety
-    /// There are `count` keys and values.
+    /// `keys` and `values` have `count` entries.
     pub(super) unsafe fn read(
         count: usize,
         keys: *mut CUjit_option,
@@ -60,15 +60,15 @@ impl Options {
         Ok(options)
     }
 
-    /// Compiles the image: what it declares.
+    /// Compiles the image, and returns what it declares.
     ///
     /// # Safety
-    /// `image` is null, NUL-terminated text, or an image that begins with four bytes.
+    /// `image` is null, NUL-terminated text, or an image of at least four bytes.
     pub(super) unsafe fn compile(&mut self, image: *const c_void) -> Outcome<Arc<Ptx>> {
-        // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
+        // SAFETY: a C string, or a binary, which is a C string up to its first NUL byte.
         let image = unsafe { text(image.cast()) }?;
         if !ptx::is_ptx(&image) {
-            // No text for the compiler, and the simulator does not run binaries.
+            // The image is no text for the compiler, and the simulator does not run binaries.
             self.complain("error   : Binary format for key='0', ident='' is not recognized");
             return Err(CUDA_ERROR_INVALID_IMAGE);
         }
@@ -81,7 +81,7 @@ impl Options {
         Ok(ptx)
     }
 
-    /// What a text declares; other texts may define what it needs.
+    /// Parses a text, and returns what it declares. Other texts may define what it needs.
     pub(super) fn read_text(&mut self, image: &str) -> Outcome<Arc<Ptx>> {
         if image.starts_with("\x7fELF") {
             return Err(CUDA_ERROR_INVALID_IMAGE);
@@ -98,7 +98,7 @@ impl Options {
         Ok(ptx)
     }
 
-    /// Adds to the log of errors.
+    /// Appends to the error log.
     pub(super) fn complain(&mut self, complaint: &str) {
         if !self.errors.is_empty() {
             self.errors.push('\n');
@@ -113,7 +113,7 @@ impl Options {
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
             let milliseconds = pointer(1.5f32.to_bits() as usize);
-            // SAFETY: one of the caller's values, which the option allows the driver to write.
+            // SAFETY: this is one of the caller's values, which the option allows the driver to write.
             unsafe { value.write(milliseconds) };
         }
         for (log, text) in [(&self.info_log, &self.info), (&self.error_log, &self.errors)] {
@@ -121,7 +121,7 @@ impl Options {
                 continue;
             };
             let len = text.len().min(size.saturating_sub(1));
-            // SAFETY: the buffer has `size` bytes, which is more than these.
+            // SAFETY: the buffer has `size` bytes, and `len` is at most that.
             unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, len) };
             // SAFETY: `len` is at most the size of the buffer.
             let end = unsafe { buffer.add(len) };
@@ -131,14 +131,14 @@ impl Options {
             }
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
-            // SAFETY: one of the caller's values, which the option allows the driver to write.
+            // SAFETY: this is one of the caller's values, which the option allows the driver to write.
             unsafe { value.write(pointer(len)) };
         }
     }
 }
 
-/// What a driver that compiles lazily keeps of a load call: it writes to the caller's option values
-/// once more before the code is unloaded.
+/// What a driver that compiles lazily keeps of a load call. It writes to the caller's option values once more
+/// before the code is unloaded.
 #[derive(Debug)]
 pub(crate) struct Answers {
     options: Options,
@@ -156,9 +156,9 @@ impl Answers {
     }
 
     /// # Safety
-    /// That of [`Options::answer`].
+    /// As for [`Options::answer`].
     pub(super) unsafe fn again(&self) {
-        // SAFETY: the caller makes the same promise.
+        // SAFETY: this function's contract is the same.
         unsafe { self.options.answer(self.values.0.cast()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Launches, and how many blocks fit on a device.
+//! Kernel launches and occupancy queries.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -69,7 +69,7 @@ entries! {
             let blocks = resident_if_allowed(size as u64, shared, most_shared);
             (blocks * size as u64, size, blocks)
         });
-        // Of equal results, the first is the largest block.
+        // Of equal results, the first has the largest block.
         let found = best.fold((0, 0, 0), |best, next| if next.0 > best.0 { next } else { best });
         // SAFETY: the caller passes a place for the number.
         unsafe { put(min_grid, (found.2 * MULTIPROCESSORS) as c_int) }?;
@@ -97,20 +97,20 @@ entries! {
 
 const MULTIPROCESSORS: u64 = 132;
 const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
-/// Shared memory that the driver reserves in each block.
+/// Shared memory that the driver reserves per block.
 const RESERVED: u64 = 1 << 10;
-/// Blocks of a cluster, unless the kernel opts into more.
+/// The most blocks of a cluster, unless the kernel opts into more.
 const MAX_CLUSTER: u64 = 8;
 
-/// [`resident`] as the driver answers questions: with the low 32 bits of the size, where what it reserves may wrap
-/// around, and with none for more than the kernel may have.
+/// Like [`resident`], as the driver answers queries. The driver takes the low 32 bits of the size, to which
+/// adding its own reserve may wrap around, and answers zero for more than the kernel may have.
 fn resident_if_allowed(threads: u64, shared: usize, limit: c_int) -> u64 {
     let shared = shared as u32;
     let shared = shared.checked_add(RESERVED as u32).map_or(0, |_| shared.into());
     if shared > limit as u64 { 0 } else { resident(threads, shared) }
 }
 
-/// Blocks that a multiprocessor holds.
+/// Returns the number of blocks that a multiprocessor holds.
 fn resident(threads: u64, shared: u64) -> u64 {
     if threads == 0 || threads > 1024 || shared > OPT_IN as u64 {
         return 0;
@@ -174,12 +174,12 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Cluster dimensions, in blocks.
+    /// Returns the cluster dimensions, in blocks.
     fn cluster(&self) -> [c_uint; 3] {
         self.attributes.cluster.unwrap_or([1; 3])
     }
 
-    /// The checks of a real driver.
+    /// Checks what a real driver checks.
     fn check(&self, max_dynamic: c_int) -> Outcome {
         let within = |size: [c_uint; 3], limits: [c_uint; 3]| {
             size.iter().zip(limits).all(|(&size, limit)| (1..=limit).contains(&size))
@@ -226,7 +226,7 @@ unsafe fn launch(
     Ok(())
 }
 
-/// A launch as an operation, with the arguments copied.
+/// Returns a launch as a task, with the arguments copied.
 ///
 /// # Safety
 /// `pointers` holds one pointer per parameter, to as many bytes as the parameter has.
@@ -245,7 +245,7 @@ pub(super) unsafe fn task(
     let mut given = Vec::new();
     for (pointer, &Parameter { size, .. }) in pointers.iter().zip(parameters) {
         let mut bytes = vec![0; size];
-        // SAFETY: it points to as many bytes as the parameter has.
+        // SAFETY: the pointer is to as many bytes as the parameter has.
         unsafe { std::ptr::copy_nonoverlapping(pointer.cast(), bytes.as_mut_ptr(), size) };
         given.push(bytes);
     }
@@ -268,7 +268,7 @@ pub(super) unsafe fn task(
             }
             Work::Kernel { run }
         }
-        // Its text shows that it does nothing.
+        // The kernel's text shows that it does nothing.
         None if entry(call, function).is_empty => Work::Nothing,
         None => return Err(unknown(call, &kernel, &arguments)),
     };
@@ -283,7 +283,7 @@ fn unknown(call: &mut Call, kernel: &str, arguments: &Arguments) -> CUresult {
         "the simulated driver does not execute PTX: register what the kernel `{kernel}`, with parameters \
          of {sizes:?} bytes, does with `cuda_sim::kernels!` or `register_kernel` before it is launched"
     );
-    // A program that looks only at the code would not learn the reason.
+    // A program that looks only at the error code would not learn the reason.
     eprintln!("cuda-driver-sim: {message}");
     call.violation(ViolationKind::UnknownKernel, message);
     CUDA_ERROR_NOT_SUPPORTED

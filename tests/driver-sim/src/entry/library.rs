@@ -46,7 +46,7 @@ entries! {
         let name = call.name;
         let modules: Vec<Id> = call.libraries.loaded[&id].modules.values().copied().collect();
         for &module in &modules {
-            // Reported before the wait below hides it.
+            // Checked first, because the wait below would hide it.
             call.check_unload(module, name);
         }
         for module in modules {
@@ -64,8 +64,8 @@ entries! {
                 call.libraries.kernel_handles.retire(kernel.handle);
             }
         }
-        // SAFETY: by the contract of loading, buffers and values belong to the driver until the
-        // unload.
+        // SAFETY: by the contract of loading, buffers and values belong to the driver until the library is
+        // unloaded.
         unsafe { library.answers.again() };
         Ok(())
     }
@@ -94,7 +94,7 @@ entries! {
         let names: Vec<String> = call.libraries.loaded[&id].ptx.kernels.keys().cloned().collect();
         for (at, name) in names.into_iter().take(count as usize).enumerate() {
             let found = kernel_of(call, id, name);
-            // SAFETY: the caller passes places for as many kernels.
+            // SAFETY: the caller passes places for `count` kernels.
             unsafe { put(kernels.wrapping_add(at), pointer(call.libraries.kernels[&found].handle)) }?;
         }
         Ok(())
@@ -143,7 +143,7 @@ fn find_kernel(call: &mut Call, kernel: CUkernel) -> Outcome<Id> {
     call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The library's kernel of that name.
+/// Returns the library's kernel of that name.
 fn kernel_of(call: &mut Call, library: Id, name: String) -> Id {
     if let Some(&known) = call.libraries.loaded[&library].kernels.get(&name) {
         return known;
@@ -159,7 +159,7 @@ fn kernel_of(call: &mut Call, library: Id, name: String) -> Id {
     id
 }
 
-/// The library's module in a context, loaded there at its first use.
+/// Returns the library's module in a context, which its first use there loads.
 fn module_in(call: &mut Call, library: Id, context: Id) -> Outcome<Id> {
     let known = call.libraries.loaded[&library].modules.get(&context).copied();
     if let Some(module) = known.filter(|module| call.modules.contains_key(module)) {

@@ -1,4 +1,4 @@
-//! Linking: the inputs are texts, and so is the resulting image.
+//! Linking. The inputs are texts, and so is the resulting image.
 
 use cuda_sys::*;
 
@@ -8,7 +8,7 @@ use crate::call::{Call, Outcome, put, put_if};
 use crate::handle::{Id, pointer};
 use crate::module::link::{Input, Link};
 
-/// What an archive is taken for, whose machine code means nothing here: `libcudadevrt.a`.
+/// The text that stands in for an archive, `libcudadevrt.a`, whose machine code means nothing here.
 const DEVICE_RUNTIME: &str = ".version 7.0\n.target sm_70\n.visible .func \
     cudaGraphSetConditional(.param .b64 handle, .param .b32 value) { ret; }";
 
@@ -92,7 +92,7 @@ fn find(call: &mut Call, state: CUlinkState) -> Outcome<Id> {
     call.found(found, "link state", state.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Runs an operation on a link state, and writes its log to the caller's options.
+/// Runs an operation on a linker, and writes its log to the caller's options.
 fn answer(call: &mut Call, id: Id, f: impl FnOnce(&mut Link) -> Outcome) -> Outcome {
     let link = call.links.states.get_mut(&id);
     let link = link.ok_or(CUDA_ERROR_INVALID_HANDLE)?;

@@ -1,4 +1,4 @@
-//! Managed memory: treated as pinned memory, since host and devices reach it by one address.
+//! Managed memory, treated as pinned memory, since host and devices access it by one address.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -66,7 +66,7 @@ entries! {
 
     cuMemAdvise_v2(address, bytes, advice, location) |call| {
         let (id, range) = managed(call, address, bytes)?;
-        // Of host NUMA nodes, only the preferred location is recorded.
+        // For host NUMA nodes, only the preferred location is recorded.
         if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -120,17 +120,17 @@ entries! {
     }
 }
 
-/// The device of a location, on a machine with the single node 0.
+/// Returns the device of a location, on a machine with the single NUMA node 0.
 fn place_of(call: &Call, location: &CUmemLocation) -> Outcome<CUdevice> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(CPU),
-        // SAFETY: of the union, the location of a node has the number, which came with the type.
+        // SAFETY: the location of a node uses the union's number, which came with the type.
         CU_MEM_LOCATION_TYPE_HOST_NUMA if unsafe { location.__bindgen_anon_1.id } == 0 => Ok(CPU),
         _ => Ok(located(call, location)? as CUdevice),
     }
 }
 
-/// What both forms of `cuMemPrefetchAsync` do.
+/// Implements both versions of `cuMemPrefetchAsync`.
 fn prefetch(
     call: &mut Call,
     address: CUdeviceptr,
@@ -150,7 +150,7 @@ fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {
     Access { target: Target::Pinned(id), range, kind }
 }
 
-/// The managed block that contains the bytes, and their range in it.
+/// Returns the managed block that contains the bytes, and their range in it.
 fn managed(call: &Call, address: CUdeviceptr, bytes: usize) -> Outcome<(Id, Range<usize>)> {
     let found = call.pinned.find(address as usize);
     let (id, offset) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -162,7 +162,7 @@ fn managed(call: &Call, address: CUdeviceptr, bytes: usize) -> Outcome<(Id, Rang
     }
 }
 
-/// A device, or the host.
+/// Checks a location: a device, or the host.
 fn place(call: &Call, location: CUdevice) -> Outcome<CUdevice> {
     if location != CPU {
         call.device(location)?;

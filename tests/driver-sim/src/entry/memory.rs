@@ -12,7 +12,7 @@ use crate::memory::block::Phase;
 use crate::memory::pinned::Origin;
 use crate::memory::place::Owner;
 
-/// Rows of pitched memory begin at multiples of this.
+/// The alignment of the rows of pitched memory.
 const PITCH: usize = 512;
 
 entries! {
@@ -67,8 +67,8 @@ entries! {
         }
         let name = call.name;
         let block = call.block_to_free(name, address)?;
-        // What follows waits for the device, as CUDA does; a program that relies on that stalls the
-        // whole device, and cannot rely on it for other devices' work.
+        // The wait below is CUDA's. A program that relies on it stalls the whole device, and cannot rely on
+        // it for other devices' work.
         call.check_free(name, block);
         let device = call.space.blocks[&block].device;
         call.synchronize_device(device);
@@ -108,7 +108,7 @@ entries! {
         let id = call.block_to_free(name, address)?;
         let mut submission = Submission::new(stream, NodeKind::Empty, Work::Free { block: id });
         submission.accesses.push(whole(call, id));
-        // From here on the block is freed for the program, though not for the device.
+        // From here on the block is freed for the program, but not yet for the device.
         call.submit(submission)?;
         if let Some(block) = call.space.blocks.get_mut(&id) {
             if let Some(recurring) = &mut block.recurring {
@@ -193,14 +193,14 @@ fn capture_free(call: &mut Call, capture: Id, address: CUdeviceptr, stream: Id) 
     Ok(())
 }
 
-/// Allocating and freeing count as writes of the whole block.
+/// Returns the access of an allocation or a free: a write of the whole block.
 fn whole(call: &Call, id: Id) -> Access {
     let size = call.space.blocks[&id].size;
     Access { target: Target::Device(id), range: 0..size, kind: AccessKind::Write }
 }
 
 impl Call {
-    /// Start and size of the allocation that contains an address, device or pinned.
+    /// Returns start and size of the device or pinned allocation that contains an address.
     pub(crate) fn allocation(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         if let Some((id, offset)) = self.pinned.find(address as usize) {
             return Some((address - offset as u64, self.pinned.blocks[&id].size));

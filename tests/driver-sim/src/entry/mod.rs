@@ -1,13 +1,12 @@
-//! The driver's symbols, as `extern "C"` functions, and the table that finds them by name.
+//! The driver's symbols as `extern "C"` functions, and the table that finds them by name.
 
 use std::ffi::{CStr, c_void};
 use std::sync::LazyLock;
 
 use crate::nccl;
 
-/// Defines driver functions: each is exported under its name, counts its calls and may meet a fault
-/// before its body runs, and is listed in `ENTRIES`. An argument has the type that it has in
-/// `cuda_sys`'s declaration.
+/// Defines driver functions. Each is exported under its name and listed in `ENTRIES`; it counts its calls,
+/// and may meet a fault before its body runs. An argument has its type from `cuda_sys`'s declaration.
 macro_rules! entries {
     ($($name:ident($($arg:ident),* $(,)?) |$call:pat_param| $body:block)*) => {
         $(entry! { $name() ($($arg)*) $crate::entry::signature::$name, |$call| $body })*
@@ -15,15 +14,15 @@ macro_rules! entries {
         pub(in crate::entry) const ENTRIES: &[(&str, $crate::entry::Address)] = &[
             $((
                 stringify!($name),
-                // The first cast compares the number of arguments with the declaration.
+                // The first cast checks the number of arguments against the declaration.
                 || $name as $crate::entry::signature::$name as *const std::ffi::c_void,
             ),)*
         ];
     };
 }
 
-/// Defines one function. Each step gives one argument its type, the first that `$left` takes, and
-/// goes on with a type that takes the others.
+/// Defines one function. Each step gives one argument its type, the first that `$left` takes, and continues
+/// with a type that takes the others.
 macro_rules! entry {
     (
         $name:ident($($arg:ident: $ty:ty,)*) ($next:ident $($later:ident)*) $left:ty,
@@ -67,7 +66,7 @@ macro_rules! takes {
     };
 }
 
-// `cuTensorMapEncodeTiled` takes the most.
+// `cuTensorMapEncodeTiled` takes the most arguments.
 takes!(A B C D E F G H I J K L);
 
 /// The type of each function.
@@ -114,7 +113,7 @@ mod texture;
 mod value;
 mod virtual_memory;
 
-/// The address of a symbol; null where the simulated driver lacks it.
+/// Returns the address of a symbol; null if the simulated driver lacks it.
 pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
     let Ok(name) = name.to_str() else {
         return std::ptr::null();
@@ -125,12 +124,12 @@ pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
     find(name).map_or(std::ptr::null(), |address| address())
 }
 
-/// Whether the simulated driver has this symbol.
+/// Returns whether the simulated driver has this symbol.
 pub(crate) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Finds the address of a symbol.
+/// A function that returns the address of a symbol.
 pub(crate) type Address = fn() -> *const c_void;
 
 const TABLES: &[&[(&str, Address)]] = &[
@@ -177,8 +176,8 @@ const TABLES: &[&[(&str, Address)]] = &[
 ];
 
 fn find(name: &str) -> Option<Address> {
-    // Callers look up hundreds of symbols at once, and Miri would interpret the hashing of every
-    // letter.
+    // Not a hash map: callers look up hundreds of symbols at once, and Miri would interpret the hashing of
+    // every letter.
     static BY_NAME: LazyLock<Vec<(&str, Address)>> = LazyLock::new(|| {
         let mut entries = [TABLES, &nccl::entry::TABLES].concat().concat();
         entries.sort_unstable_by_key(|&(name, _)| name);

@@ -1,4 +1,4 @@
-//! Modules: loading PTX, looking up its functions and variables.
+//! Modules: loads PTX, and looks up functions and variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -37,13 +37,13 @@ entries! {
         let id = call.module(module)?;
         call.forbid_in_capture()?;
         let name = call.name;
-        // Reported before the wait below hides it.
+        // Checked first, because the wait below would hide it.
         call.check_unload(id, name);
         let context = call.modules[&id].context;
         call.synchronize_context(context);
         if let Some(answers) = call.modules.get_mut(&id).and_then(|module| module.answers.take()) {
-            // SAFETY: by the contract of loading, buffers and values belong to the driver until the
-            // unload.
+            // SAFETY: by the contract of loading, buffers and values belong to the driver until the module is
+            // unloaded.
             unsafe { answers.again() };
         }
         call.unload(id, name);
@@ -72,7 +72,7 @@ entries! {
         let names: Vec<String> = call.modules[&id].ptx.kernels.keys().cloned().collect();
         for (at, name) in names.into_iter().take(count as usize).enumerate() {
             let found = listed(call, id, name);
-            // SAFETY: the caller passes places for as many functions.
+            // SAFETY: the caller passes places for `count` functions.
             unsafe { put(functions.wrapping_add(at), pointer(call.functions[&found].handle)) }?;
         }
         Ok(())
@@ -147,7 +147,7 @@ entries! {
     }
 }
 
-/// Dynamic shared memory that a block can opt into, and what it has by default.
+/// Dynamic shared memory that a block can opt into; next, its default limit.
 pub(super) const OPT_IN: c_int = 227 << 10;
 const UNASKED: c_int = 48 << 10;
 
@@ -163,7 +163,7 @@ impl Call {
     }
 }
 
-/// What a kernel's text declares.
+/// Returns what a kernel's text declares.
 pub(super) fn entry(call: &Call, function: Id) -> &ptx::Entry {
     let function = &call.functions[&function];
     &call.modules[&function.module].ptx.kernels[&function.name]
@@ -187,7 +187,7 @@ fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<
     })
 }
 
-/// The function of that name, created at its first use.
+/// Looks up the function of that name, and loads its code.
 pub(super) fn function_of(call: &mut Call, module: Id, name: String) -> Outcome<Id> {
     if !call.modules[&module].ptx.kernels.contains_key(&name) {
         return Err(CUDA_ERROR_NOT_FOUND);
@@ -199,7 +199,7 @@ pub(super) fn function_of(call: &mut Call, module: Id, name: String) -> Outcome<
     Ok(found)
 }
 
-/// A function, whose code need not be loaded.
+/// Looks up a function without loading its code. The first use creates it.
 fn listed(call: &mut Call, module: Id, name: String) -> Id {
     let known = call.modules[&module].functions.get(&name).copied();
     known.unwrap_or_else(|| new_function(call, module, name))
@@ -216,7 +216,7 @@ fn new_function(call: &mut Call, module: Id, name: String) -> Id {
         Function {
             handle,
             module,
-            // It came as a C string.
+            // The name came as a C string.
             symbol: CString::new(name.clone()).unwrap_or_default(),
             name,
             is_loaded: false,
@@ -236,7 +236,7 @@ pub(super) unsafe fn text(text: *const c_char) -> Outcome<String> {
     }
     // SAFETY: not null, so a C string.
     let text = unsafe { CStr::from_ptr(text) };
-    // The first is cheaper under Miri.
+    // `to_str` is cheaper under Miri.
     Ok(match text.to_str() {
         Ok(text) => text.to_owned(),
         Err(_) => text.to_string_lossy().into_owned(),
@@ -244,8 +244,8 @@ pub(super) unsafe fn text(text: *const c_char) -> Outcome<String> {
 }
 
 /// # Safety
-/// `module` is null or valid for a write; `image` is null, NUL-terminated text, or an image that
-/// begins with four bytes.
+/// `module` is null or valid for a write. `image` is null, NUL-terminated text, or an image of at least four
+/// bytes.
 unsafe fn load(
     call: &mut Call,
     module: *mut CUmodule,
@@ -256,7 +256,7 @@ unsafe fn load(
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: null, or an image, by the caller's contract.
+    // SAFETY: this function's contract.
     let ptx = unsafe { options.compile(image) }?;
     let id = load_into(call, context, ptx)?;
     // SAFETY: not null, so a place for the module.
@@ -264,7 +264,7 @@ unsafe fn load(
     Ok(id)
 }
 
-/// Instantiates a module in the context.
+/// Instantiates a module in a context.
 pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Outcome<Id> {
     let device = call.contexts[&context].device;
     let bytes = ptx.globals.values().fold(0_usize, |all, it| all.saturating_add(it.size));

@@ -53,7 +53,7 @@ entries! {
     }
 }
 
-/// Whether a device can map a peer's memory; never true for its own.
+/// Returns whether a device can access a peer's memory; false for its own.
 pub(super) fn reaches(call: &Call, device: usize, peer: usize) -> bool {
     device != peer && !call.devices[device].unreachable.contains(&peer)
 }

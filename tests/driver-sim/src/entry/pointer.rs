@@ -26,7 +26,7 @@ entries! {
         for (&attribute, &place) in attributes.iter().zip(places) {
             let answer = match attribute_of(call, attribute, address) {
                 Ok(answer) => answer,
-                // This form returns zeroes for unknown addresses.
+                // This function returns zeroes for unknown addresses.
                 Err(CUDA_ERROR_INVALID_VALUE) => Answer::zero(attribute)?,
                 Err(code) => return Err(code),
             };
@@ -37,7 +37,7 @@ entries! {
     }
 }
 
-/// A value in the attribute's own width.
+/// A value of the attribute's width.
 enum Answer {
     Byte(u8),
     Word(u32),
@@ -46,7 +46,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// The attribute's value for an address that the driver does not know.
+    /// Returns the attribute's value for an address that the driver does not know.
     fn zero(attribute: CUpointer_attribute) -> Outcome<Self> {
         Ok(match attribute {
             CU_POINTER_ATTRIBUTE_CONTEXT
@@ -79,7 +79,7 @@ impl Answer {
     }
 }
 
-/// What the driver knows about an address.
+/// The allocation that contains an address.
 struct Found {
     id: Id,
     context: Option<Id>,

@@ -83,7 +83,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         let (handle, device, in_use) = (pool.handle, pool.device, pool.used.current > 0);
-        // Blocks that are allocated stay valid until they are freed.
+        // Allocated blocks stay valid until they are freed.
         pool.destroyed = true;
         if !in_use {
             call.pools.remove(&id);
@@ -186,7 +186,7 @@ entries! {
         }
         let (fd, file) = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
         for pool in call.pools.values_mut() {
-            // Systems number a new file as one that is gone.
+            // A system may give a new file the number of a deleted one.
             pool.exported.retain(|&old| old != file);
         }
         if let Some(pool) = call.pools.get_mut(&id) {
@@ -215,7 +215,7 @@ entries! {
         let block = block.filter(|block| block.is_held() && block.address == address);
         let block = block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let pool = block.pool.and_then(|id| call.pools.get(&id));
-        // As in driver 580: the pool is shareable, and was exported before.
+        // As on driver 580: the pool must be shareable, and exported before.
         if pool.is_none_or(|pool| pool.handle_types & POSIX_FD == 0 || pool.exported.is_empty()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -241,7 +241,7 @@ entries! {
         if exported.magic != MAGIC {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Only the addresses: writes by another process are not simulated.
+        // Only the addresses are imported: writes by another process are not simulated.
         let device = call.pools[&id].device;
         let bytes = exported.bytes as usize;
         let (_, start) = call.allocate(device, Owner::Context(context), bytes)?;

@@ -49,7 +49,7 @@ entries! {
     }
 }
 
-/// Adds a count; the first one creates the context.
+/// Adds a reference; the first one creates the context.
 pub(super) fn retain(call: &mut Call, device: usize) -> Id {
     call.devices[device].retained += 1;
     if let Some(id) = call.devices[device].primary {
@@ -61,7 +61,7 @@ pub(super) fn retain(call: &mut Call, device: usize) -> Id {
     id
 }
 
-/// Removes a count; the last one destroys the context.
+/// Removes a reference; removing the last one destroys the context.
 pub(super) fn release(call: &mut Call, device: usize) -> Outcome {
     match call.devices[device].retained {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),

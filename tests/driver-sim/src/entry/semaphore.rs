@@ -1,4 +1,4 @@
-//! Semaphores of other interfaces: any descriptor stands for an unsignalled one.
+//! External semaphores. Any descriptor stands for an unsignalled one.
 
 use cuda_sys::*;
 
@@ -109,7 +109,7 @@ fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
     call.found(found, "semaphore", semaphore.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The place of its value, and whether it is binary.
+/// Returns the place of a semaphore's value, and whether the semaphore is binary.
 fn place(call: &Call, semaphore: Id) -> (Place, bool) {
     let semaphore = &call.external.semaphores[&semaphore];
     let (block, offset) = (semaphore.block, 0);

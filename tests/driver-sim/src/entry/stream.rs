@@ -36,7 +36,7 @@ entries! {
         call.stream_handles.retire(stream.addr());
         let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
         stream.destroyed = true;
-        // Its work continues; the handle may be reused for another stream from here on.
+        // Its work continues. From here on the handle may be reused for another stream.
         if stream.is_idle() {
             call.bury(id);
         }
@@ -59,7 +59,7 @@ entries! {
         call.forbid_capturing(id)?;
         call.forbid_in_capture()?;
         if call.streams[&id].kind == StreamKind::Legacy {
-            // The legacy stream is ordered after the blocking ones, like its next work.
+            // The wait covers the blocking streams: the legacy stream's next work is ordered after them.
             call.submit(Submission::new(id, NodeKind::Empty, Work::Nothing))?;
         }
         call.synchronize(&[id]);
@@ -135,7 +135,7 @@ pub(super) unsafe fn create_in(
     if stream.is_null() || flags & !CU_STREAM_NON_BLOCKING.0 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Streams of a green context never block, whatever flags were passed.
+    // Streams of a green context never block, whatever the flags.
     let green = call.contexts[&context].kind == ContextKind::Green;
     let kind = if flags == 0 && !green { StreamKind::Blocking } else { StreamKind::NonBlocking };
     let device = call.contexts[&context].device;

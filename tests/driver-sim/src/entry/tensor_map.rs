@@ -1,4 +1,5 @@
-//! Tensor maps. A simulated one begins with the address and the number of dimensions; no simulated kernel copies by it.
+//! Tensor maps. A simulated one begins with the address and the number of dimensions; no simulated kernel
+//! copies with it.
 
 use std::slice;
 

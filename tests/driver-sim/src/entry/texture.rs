@@ -1,4 +1,4 @@
-//! Texture and surface objects: their descriptions, and whether they are valid.
+//! Texture and surface objects: stores and checks their descriptions.
 
 use cuda_sys::*;
 
@@ -23,17 +23,17 @@ entries! {
         let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller sets the fields that the description's type names.
         unsafe { check_resource(call, given) }?;
-        // SAFETY: not null, or the call would have failed; so the caller passes a description.
+        // SAFETY: `as_ref` succeeded, so not null; the caller passes a description.
         let resource = unsafe { bytes(resource) };
         // SAFETY: not null, so the caller passes a description.
         let mut texture = unsafe { texture.read() };
         if !texture.addressMode.contains(&CU_TR_ADDRESS_MODE_BORDER) {
-            // As driver 580 reads it back.
+            // Driver 580 returns it like this.
             texture.borderColor = [0.0; 4];
         }
-        // SAFETY: a local, of whose bytes the caller has set all.
+        // SAFETY: a local variable; the caller has set all of its bytes.
         let texture = unsafe { bytes(&raw const texture) };
-        // SAFETY: not null where it is read, so the caller passes a view.
+        // SAFETY: not null if it is read, so the caller passes a view.
         let view = (!view.is_null()).then(|| unsafe { bytes(view) });
         let handle = new_object(call, LeakKind::Texture, resource, texture, view)?;
         // SAFETY: the caller passes a place for the handle.
@@ -73,13 +73,13 @@ entries! {
         if given.resType != CU_RESOURCE_TYPE_ARRAY {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the type says which of the union's fields there is.
+        // SAFETY: the type determines which field of the union is valid.
         let array = unsafe { given.res.array.hArray };
         let id = own_array(call, array)?;
         if call.images.arrays[&id].descriptor.flags & SURFACE == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, or the call would have failed; so the caller passes a description.
+        // SAFETY: `as_ref` succeeded, so not null; the caller passes a description.
         let resource = unsafe { bytes(resource) };
         let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None)?;
         // SAFETY: the caller passes a place for the handle.
@@ -98,8 +98,9 @@ entries! {
     }
 }
 
-/// An array of the current context. Driver 580 refuses others, although copies of them succeed in any context of the
-/// device, and it takes mipmapped arrays and linear memory of others.
+/// Resolves an array of the current context. Driver 580 refuses arrays of other contexts, although copies of
+/// them succeed in any context of the device. It accepts mipmapped arrays and linear memory of other
+/// contexts.
 fn own_array(call: &mut Call, array: CUarray) -> Outcome<Id> {
     let id = call.array(array)?;
     let block = &call.space.blocks[&call.images.arrays[&id].block];
@@ -115,17 +116,17 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
     }
     match resource.resType {
         CU_RESOURCE_TYPE_ARRAY => {
-            // SAFETY: the type says which of the union's fields there is.
+            // SAFETY: the type determines which field of the union is valid.
             let array = unsafe { resource.res.array.hArray };
             own_array(call, array).map(drop)
         }
         CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-            // SAFETY: the type says which member of the union the caller wrote.
+            // SAFETY: the type determines which field of the union is valid.
             let mipmap = unsafe { resource.res.mipmap.hMipmappedArray };
             call.mipmap(mipmap).map(drop)
         }
         CU_RESOURCE_TYPE_LINEAR => {
-            // SAFETY: the type says which member of the union the caller wrote.
+            // SAFETY: the type determines which field of the union is valid.
             let linear = unsafe { resource.res.linear };
             call.device_memory(linear.devPtr, linear.sizeInBytes)?;
             if linear.devPtr % ALIGNMENT == 0 && linear.sizeInBytes > 0 {
@@ -135,7 +136,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             }
         }
         CU_RESOURCE_TYPE_PITCH2D => {
-            // SAFETY: the type says which member of the union the caller wrote.
+            // SAFETY: the type determines which field of the union is valid.
             let plane = unsafe { resource.res.pitch2D };
             if plane.width == 0 || plane.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
@@ -185,20 +186,20 @@ fn destroy(call: &mut Call, object: u64, kind: LeakKind) -> Outcome {
 }
 
 /// # Safety
-/// `from` is valid for a read, and has no uninitialised byte: callers zero descriptions before they
-/// fill them in.
+/// `from` is valid for a read and has no uninitialised byte: callers zero descriptions before they fill them
+/// in.
 unsafe fn bytes<T>(from: *const T) -> Box<[u8]> {
     // SAFETY: this function's contract.
     unsafe { std::slice::from_raw_parts(from.cast(), size_of::<T>()) }.into()
 }
 
 /// # Safety
-/// `to` is null or valid for a write; `bytes` are those of a `T`.
+/// `to` is null or valid for a write; `bytes` are the bytes of a `T`.
 unsafe fn put_bytes<T>(to: *mut T, bytes: &[u8]) -> Outcome {
     if to.is_null() || bytes.len() != size_of::<T>() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: this function's contract, and as many bytes as the place has.
+    // SAFETY: this function's contract; `to` has as many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
     Ok(())
 }

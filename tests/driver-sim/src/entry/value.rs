@@ -27,7 +27,7 @@ entries! {
     }
 }
 
-/// The place of a value: drivers refuse memory of pools.
+/// Returns the place of a value. Drivers refuse memory of pools.
 fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> {
     let place = call.device_memory(address, width)?;
     let pooled = call.device_block(&place).is_some_and(|block| block.pool.is_some());
@@ -37,8 +37,9 @@ fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> 
     Ok(place)
 }
 
-/// No flag is accepted, `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` included, as on real devices.
-/// Streams synchronise through values, so the ordering check ignores them.
+/// Enqueues a write. As on real devices, no flag is accepted, not even
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`. Streams synchronise through values, so the ordering check
+/// ignores them.
 fn write(
     call: &mut Call,
     stream: CUstream,

@@ -1,4 +1,4 @@
-//! Virtual memory management. None of it needs a current context.
+//! Virtual memory management. No call needs a current context.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -221,10 +221,10 @@ entries! {
         let known = known.filter(|_| kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         let id = known.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let memory = &mut call.virtual_memory;
-        // Memory that only a descriptor holds is released here, unlike in a real process.
+        // Memory that only a descriptor holds has been released, unlike in a real process.
         let physical = memory.physical.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if physical.holders == 0 {
-            // Its mappings alone hold it, and its handle may be that of other memory.
+            // Only its mappings hold it, and its old handle may be that of other memory.
             physical.handle = memory.handles.issue(id);
         }
         physical.holders += 1;
@@ -234,10 +234,10 @@ entries! {
     }
 }
 
-/// The properties of memory, and its device.
+/// Returns the properties of memory, and its device.
 ///
 /// # Safety
-/// `properties` is null or stays valid for the caller's call.
+/// `properties` is null or stays valid during the caller's call.
 unsafe fn properties_of<'a>(
     call: &Call,
     properties: *const CUmemAllocationProp,
@@ -254,16 +254,16 @@ unsafe fn properties_of<'a>(
     Ok((device, properties))
 }
 
-/// The device that a location names.
+/// Returns the device that a location names.
 pub(super) fn located(call: &Call, location: &CUmemLocation) -> Outcome<usize> {
     if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: of the union, the location of a device has the number, which came with the type.
+    // SAFETY: the location of a device uses the union's number, which came with the type.
     call.device(unsafe { location.__bindgen_anon_1.id })
 }
 
-/// The memory of a handle.
+/// Returns the memory of a handle.
 fn physical(call: &mut Call, handle: CUmemGenericAllocationHandle) -> Outcome<Id> {
     let found = call.virtual_memory.handles.resolve(pointer::<c_void>(handle as usize));
     found.map_err(|_| {

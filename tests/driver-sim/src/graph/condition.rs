@@ -1,9 +1,9 @@
-//! Conditional nodes: parts of a graph that run if, or as long as, kernels say so.
+//! Conditional nodes: parts of a graph that run if, or while, kernels set a condition.
 //!
-//! When a conditional node runs is known only then. So a launch enqueues one operation for it, which
-//! counts as everything that its bodies do. Once that is at the front of its branch, it enqueues
-//! the nodes of a body on branches of its own, and again until its condition says otherwise. Nodes
-//! of one body that are not ordered are reported at the launch.
+//! Only a running launch determines when a conditional node runs. So the launch enqueues one operation for
+//! the node, which counts as everything that its bodies do. Once that operation is at the front of its
+//! branch, it enqueues the nodes of a body on branches of its own, and again until its condition ends it.
+//! Nodes of one body that conflict and are not ordered are reported at the launch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::handle::{Id, pointer};
 use crate::report::ViolationKind;
 use crate::state::State;
 
-/// A loop that goes round more often is taken for one that never ends.
+/// The number of rounds after which a loop is taken for endless.
 const MOST_ROUNDS: u32 = 100_000;
 
-/// What a conditional handle stands for.
+/// The condition that a conditional handle stands for.
 #[derive(Debug)]
 pub(crate) struct Condition {
     pub(crate) handle: u64,
     pub(crate) context: Id,
-    /// Its value at the start of each launch, unless it keeps the one that it has.
+    /// The value at the start of each launch, unless the condition keeps its value.
     pub(crate) initial: Option<u32>,
     value: AtomicU32,
-    /// A node depends on it.
+    /// Whether a node depends on it.
     pub(crate) used: AtomicBool,
-    /// Launches that have begun, and not ended.
+    /// Number of launches that have begun and not completed.
     running: AtomicU32,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ConditionalNode {
     pub(crate) kind: CUgraphConditionalNodeType,
     /// Graphs that the node owns.
     pub(crate) bodies: Vec<Id>,
-    /// Their handles, as the program sees them for as long as the node exists.
+    /// Handles of `bodies`. The program may use this array while the node exists.
     pub(crate) shown: Vec<HostPtr>,
 }
 
@@ -59,10 +59,10 @@ pub(crate) struct Rounds {
     condition: Arc<Condition>,
     kind: CUgraphConditionalNodeType,
     pub(crate) bodies: Vec<Vec<ExecNode>>,
-    /// What happened before.
+    /// The clock of what happened before.
     pub(crate) clock: Clock,
     done: u32,
-    /// The branches of the round that runs.
+    /// The branches of the running round.
     pub(crate) branches: Vec<Id>,
 }
 
@@ -87,7 +87,7 @@ impl Condition {
 }
 
 impl Rounds {
-    /// The body to run next.
+    /// Returns the body to run next.
     fn next(&mut self) -> Option<usize> {
         let value = self.condition.value.load(Ordering::Relaxed) as usize;
         let (first, size) = (self.done == 0, self.bodies.len());
@@ -100,7 +100,7 @@ impl Rounds {
         }
     }
 
-    /// Whether it can be changed to `other`.
+    /// Returns whether the node can be changed to `other`.
     pub(crate) fn can_become(&self, other: &Self) -> bool {
         self.kind == other.kind && self.bodies.len() == other.bodies.len()
     }
@@ -132,7 +132,7 @@ impl Graph {
 }
 
 impl State {
-    /// The graph that this one is a body in, at any depth, or else this one.
+    /// Returns the outermost graph that contains this one as a body, at any depth, or this one.
     pub(crate) fn outermost(&self, graph: Id) -> Id {
         match self.graphs.graphs[&graph].owner {
             GraphOwner::Body(outer) => self.outermost(outer),
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// Adds a condition to a graph.
+    /// Adds a condition to a graph, and returns its handle.
     pub(crate) fn new_condition(&mut self, graph: Id, context: Id, initial: Option<u32>) -> u64 {
         let (handle, outermost) = (self.new_id(), self.outermost(graph));
         let condition = Arc::new(Condition::new(handle, context, initial));
@@ -152,7 +152,7 @@ impl State {
         handle
     }
 
-    /// What a new conditional node does, with empty bodies.
+    /// Creates a conditional node with empty bodies.
     pub(crate) fn new_conditional(
         &mut self,
         call: &'static str,
@@ -167,7 +167,7 @@ impl State {
         ConditionalNode { condition, kind, bodies, shown }
     }
 
-    /// What a conditional node of an exec does, and touches.
+    /// Returns the work and the accesses of a conditional node of an exec.
     pub(crate) fn rounds(&self, node: &ConditionalNode) -> (Work, Vec<Access>) {
         let bodies: Vec<_> = node.bodies.iter().map(|body| self.flatten(*body)).collect();
         let steps = bodies.iter().flatten();
@@ -178,7 +178,7 @@ impl State {
         (Work::Conditional(Box::new(rounds)), accesses)
     }
 
-    /// Whether a graph can be instantiated as far as conditions are concerned.
+    /// Checks that a graph's conditions permit instantiating it.
     pub(crate) fn check_conditions(&self, graph: Id) -> Result<(), CUresult> {
         let unused = |condition: &Arc<Condition>| !condition.used.load(Ordering::Relaxed);
         if self.graphs.graphs[&graph].conditions.iter().any(unused) {
@@ -200,7 +200,7 @@ impl State {
         if allowed { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// A graph with conditions cannot be copied, and has one exec at a time.
+    /// Refuses a graph with conditions: it cannot be copied, and has at most one exec at a time.
     pub(crate) fn refuse_conditions(&self, graph: Id) -> Result<(), CUresult> {
         match self.graphs.graphs[&graph].conditions.is_empty() {
             true => Ok(()),
@@ -208,10 +208,10 @@ impl State {
         }
     }
 
-    /// Reports nodes of the bodies within a node that conflict and have no order.
+    /// Reports nodes in the bodies of a node that conflict and are not ordered.
     pub(crate) fn check_bodies(&mut self, node: &ExecNode) {
         for steps in node.task.work.bodies() {
-            // What each step comes after.
+            // For each step, the steps that it comes after.
             let mut before: Vec<BTreeSet<usize>> = Vec::new();
             for (at, step) in steps.iter().enumerate() {
                 let mut reached: BTreeSet<usize> = step.after.iter().copied().collect();
@@ -231,14 +231,14 @@ impl State {
         }
     }
 
-    /// Enqueues the next round of the conditional node at the front of this stream: `false` if there
+    /// Enqueues the next round of the conditional node at the front of this stream. Returns `false` if there
     /// is none.
     pub(crate) fn next_round(&mut self, id: Id) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
         let (context, device) = (stream.context, stream.device);
-        // A kernel of the loop has faulted.
+        // The context is lost if a kernel of the loop has faulted.
         if self.contexts.get(&context).is_some_and(|context| context.lost.is_some()) {
             return false;
         }
@@ -270,7 +270,7 @@ impl State {
 }
 
 impl Work {
-    /// The bodies of a conditional node.
+    /// Returns the bodies of a conditional node.
     pub(crate) fn bodies(&self) -> &[Vec<ExecNode>] {
         match self {
             Self::Conditional(rounds) => &rounds.bodies,
@@ -280,13 +280,13 @@ impl Work {
 }
 
 impl ExecNode {
-    /// The node, and those of its bodies at any depth.
+    /// Returns the node, and the nodes of its bodies at any depth.
     pub(crate) fn with_bodies(&self) -> Vec<&ExecNode> {
         let inner = self.task.work.bodies().iter().flatten();
         std::iter::once(self).chain(inner.flat_map(ExecNode::with_bodies)).collect()
     }
 
-    /// The conditions of these nodes, at any depth.
+    /// Returns the conditions of these nodes, at any depth.
     pub(crate) fn conditions(steps: &[Self]) -> Vec<Arc<Condition>> {
         let all = steps.iter().flat_map(Self::with_bodies);
         let conditions = all.filter_map(|step| match &step.task.kind {

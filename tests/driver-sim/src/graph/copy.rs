@@ -1,4 +1,4 @@
-//! Copies of graphs, and their text.
+//! Clones graphs, and prints them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use crate::handle::Id;
 use crate::state::State;
 
 impl State {
-    /// A graph with a copy of each node.
+    /// Creates a graph with a copy of each node.
     pub(crate) fn clone_graph(&mut self, graph: Id, owner: GraphOwner, call: &'static str) -> Id {
         let copy = self.new_graph(owner, call);
         let mut copies = BTreeMap::new();
@@ -38,7 +38,7 @@ impl State {
         copy
     }
 
-    /// The graph in the language of Graphviz.
+    /// Returns the graph in the language of Graphviz.
     pub(crate) fn dot(&self, graph: Id) -> String {
         let nodes = &self.graphs.graphs[&graph].nodes;
         let place = |id: &Id| nodes.iter().position(|node| node == id).unwrap_or_default();

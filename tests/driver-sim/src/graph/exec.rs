@@ -1,4 +1,4 @@
-//! Execs: graphs as they were when they were instantiated.
+//! Execs: instantiated graphs, as the graphs were at that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,32 +11,32 @@ use crate::state::State;
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) handle: usize,
-    /// Each after all that it depends on.
+    /// The nodes, each after all that it depends on.
     pub(crate) steps: Vec<ExecNode>,
-    /// The graph that it was made from, which may be gone.
+    /// The graph that the exec was made from, which may be gone.
     pub(crate) graph: Id,
-    /// What it was instantiated with.
+    /// The flags that it was instantiated with.
     pub(crate) flags: u64,
-    /// Whether a launch frees what the one before allocated and nothing freed.
+    /// Whether a launch first frees what the previous launch allocated and nothing freed.
     pub(crate) frees_first: bool,
-    /// Objects that it keeps.
+    /// User objects that the exec keeps.
     pub(crate) objects: Vec<Id>,
-    /// The access that its copies between devices may go by.
+    /// The access that its copies between devices may use.
     pub(crate) ways: BTreeSet<Way>,
-    /// Access of contexts among that was revoked.
+    /// Whether access between contexts in `ways` was revoked.
     pub(crate) revoked: bool,
-    /// The last launch, which the next one runs after, and what happened before its end.
+    /// The last launch, which the next one runs after, and the clock of what happened before its end.
     pub(crate) last: Option<(Point, Clock)>,
-    /// Uploads since, which the next launch runs after, too.
+    /// Uploads since the last launch. The next launch runs after them, too.
     pub(crate) uploads: Vec<Point>,
 }
 
 /// Access to another device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Of one context to another one.
+    /// Access of one context to another one.
     Context(Id, Id),
-    /// To a pool, of a device.
+    /// Access of a device to a pool.
     Pool(Id, usize),
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Way {
 pub(crate) struct ExecNode {
     /// The node of the graph that this one was made from.
     pub(crate) source: Id,
-    /// A node that is not enabled runs as one that does nothing.
+    /// Whether the node is enabled. A disabled node does nothing.
     pub(crate) enabled: bool,
     pub(crate) task: Task,
     /// Positions of the nodes that it runs after.
@@ -52,7 +52,7 @@ pub(crate) struct ExecNode {
 }
 
 impl ExecNode {
-    /// Makes all of these nodes come after a new one.
+    /// Inserts a new node that all of these nodes come after.
     pub(crate) fn prepend(steps: &mut Vec<Self>, task: Task) {
         for step in &mut *steps {
             step.after.iter_mut().for_each(|at| *at += 1);
@@ -86,8 +86,8 @@ impl State {
         id
     }
 
-    /// The access that there is and that copies between devices among the steps may go by. Driver 580
-    /// chooses one of it when the graph is instantiated, for pools when the copy is captured.
+    /// Returns the existing access that copies between devices among the steps may use. Driver 580 chooses
+    /// one such way when the graph is instantiated, or, for pools, when the copy is captured.
     pub(crate) fn ways_of(&self, steps: &[ExecNode]) -> BTreeSet<Way> {
         let steps = steps.iter().flat_map(ExecNode::with_bodies);
         let copies = steps.flat_map(|step| step.task.work.parts());
@@ -115,7 +115,7 @@ impl State {
         ways
     }
 
-    /// The access of contexts of a device to those of another one.
+    /// Returns the access of a device's contexts to contexts of another device.
     pub(crate) fn access_between(&self, device: usize, peer: usize) -> impl Iterator<Item = Way> {
         let own = self.contexts.iter().filter(move |(_, context)| context.device == device);
         let all = own.flat_map(|(&id, own)| own.peers.iter().map(move |&peer| (id, peer)));
@@ -123,15 +123,15 @@ impl State {
         there.map(|(id, far)| Way::Context(id, far))
     }
 
-    /// Notes that access of a context to another one was revoked.
+    /// Records that access of a context to another one was revoked.
     pub(crate) fn revoke(&mut self, context: Id, peer: Id) {
         for exec in self.graphs.execs.values_mut() {
             exec.revoked |= exec.ways.contains(&Way::Context(context, peer));
         }
     }
 
-    /// Whether access is revoked that copies of the exec may go by. After access of contexts was given again,
-    /// a launch on driver 580 fails, crashes the process, or copies something else.
+    /// Returns whether access that copies of the exec may use is revoked. Even once access between contexts
+    /// is enabled again, a launch on driver 580 fails, crashes the process, or copies something else.
     pub(crate) fn is_cut_off(&self, exec: &Exec) -> bool {
         let is_closed = |way: &Way| match way {
             Way::Context(..) => false,
@@ -149,14 +149,14 @@ impl State {
         }
     }
 
-    /// The nodes of a graph and of the graphs within it, each after all that it depends on.
+    /// Returns the nodes of a graph and of the graphs within it, each after all that it depends on.
     pub(crate) fn flatten(&self, graph: Id) -> Vec<ExecNode> {
         let mut steps = Vec::new();
         self.flatten_into(&mut steps, graph, &[]);
         steps
     }
 
-    /// Adds the nodes of a graph that runs after other nodes; their positions.
+    /// Appends the nodes of a graph that runs after the nodes `first`, and returns their positions.
     fn flatten_into(&self, steps: &mut Vec<ExecNode>, graph: Id, first: &[usize]) -> Vec<usize> {
         let mut positions = BTreeMap::new();
         for id in self.sorted(graph) {
@@ -182,8 +182,8 @@ impl State {
         positions.into_values().collect()
     }
 
-    /// The nodes of a graph in an order in which they may run: as early as they were added. Those
-    /// that wait for each other in a circle are left out.
+    /// Returns the nodes of a graph in an order in which they may run, otherwise in the order in which they
+    /// were added. Nodes in or behind a cycle are left out.
     pub(crate) fn sorted(&self, graph: Id) -> Vec<Id> {
         let mut left = self.graphs.graphs[&graph].nodes.clone();
         let (mut sorted, mut placed) = (Vec::new(), BTreeSet::new());
@@ -192,7 +192,7 @@ impl State {
                 let mut dependencies = self.graphs.nodes[id].dependencies.iter();
                 dependencies.all(|dependency| placed.contains(dependency))
             };
-            // Some node is free, unless the dependencies close a circle.
+            // A node is free, unless the dependencies form a cycle.
             let Some(at) = left.iter().position(free) else {
                 break;
             };

@@ -1,9 +1,8 @@
 //! Launches of execs.
 //!
-//! A launch is one operation of its stream. Its nodes run on branches: streams of its own, one for
-//! each chain of nodes that depend on each other. So the engine orders nodes as it orders any work,
-//! and the checker sees which of them have no order. Which node that may run next does run next is
-//! drawn from the seed.
+//! A launch is one operation of its stream. Its nodes run on branches: streams of its own, one for each chain
+//! of nodes that depend on each other. So the engine orders nodes as it orders any work, and the checker sees
+//! which nodes are not ordered. Which of the nodes that may run next does is drawn from the seed.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +23,17 @@ use crate::state::State;
 pub(crate) struct Branches {
     context: Id,
     device: usize,
-    /// What the first nodes run after.
+    /// The points that the first nodes run after.
     deps: Vec<Point>,
     clock: Clock,
-    /// By node: its place on its branch, and what happened before its end.
+    /// For each node, its point on its branch, and the clock of what happened before its end.
     done: Vec<(Point, Clock)>,
-    /// The last node of each branch.
+    /// The last node of each branch, by its index.
     tails: BTreeMap<Id, usize>,
 }
 
 impl Branches {
-    /// No branches yet; the first nodes run after `deps`.
+    /// Creates a launch without branches. The first nodes run after `deps`.
     pub(crate) fn new(context: Id, device: usize, deps: Vec<Point>, clock: Clock) -> Self {
         Self { context, device, deps, clock, done: Vec::new(), tails: BTreeMap::new() }
     }
@@ -99,8 +98,8 @@ impl State {
         Ok(())
     }
 
-    /// Enqueues an upload of an exec. An H200 with driver 580 orders it with launches of the exec on any stream,
-    /// which is documented for earlier launches alone, so that the checker knows of no order.
+    /// Enqueues an upload of an exec. An H200 with driver 580 orders it with launches of the exec on any
+    /// stream. Only the order after earlier launches is documented, so the checker assumes no order.
     pub(crate) fn upload(&mut self, call: &'static str, exec: Id, stream: Id) -> Outcome {
         let mut start = self.start_of(stream, None)?;
         let known = &self.graphs.execs[&exec];
@@ -119,8 +118,8 @@ impl State {
         Ok(())
     }
 
-    /// Enqueues a node after those that it depends on. What it does was checked with the `launch`,
-    /// unless this is that.
+    /// Enqueues a node after those that it depends on. Checks the accesses of a node of a `launch`; those of
+    /// a conditional node's bodies (`None`) were checked with its launch.
     pub(crate) fn enqueue_node(
         &mut self,
         branches: &mut Branches,
@@ -137,14 +136,14 @@ impl State {
             clock.join(before);
             deps.push(*point);
         }
-        // The branch goes on with one of the nodes that it ended with so far.
+        // The node continues a branch that ends with one of its dependencies, if there is one.
         let tail = |at: &&usize| branches.tails.get(&branches.done[**at].0.stream) == Some(*at);
         let branch = match after.iter().find(tail) {
             Some(&at) => branches.done[at].0.stream,
             None => {
                 let kind = StreamKind::Branch;
                 let branch = Stream::new(branches.context, branches.device, kind, 0);
-                // It goes away with its last node.
+                // Removed with its last node.
                 self.new_stream(Stream { destroyed: true, ..branch })
             }
         };
@@ -187,7 +186,7 @@ impl State {
         branches.done.push((point, clock));
     }
 
-    /// Notes that a launch runs the kernel of a node.
+    /// Records that a launch runs the kernel of a node.
     fn note_kernel(&mut self, step: &ExecNode, launch: Point) {
         let NodeKind::Kernel(kernel) = &step.task.kind else {
             return;

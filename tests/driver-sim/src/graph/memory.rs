@@ -1,4 +1,4 @@
-//! Memory that nodes of a graph allocate and free.
+//! Memory that graph nodes allocate and free.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::state::State;
 
-/// What a launch does to memory that outlives it.
+/// The net effect of a launch on memory that outlives it.
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
-    /// Allocated and not freed.
+    /// Blocks that the launch allocates and does not free.
     pub(crate) allocates: BTreeSet<Id>,
-    /// Allocated by another launch, and freed.
+    /// Blocks that another launch allocated and this one frees.
     pub(crate) frees: BTreeSet<Id>,
 }
 
@@ -36,7 +36,7 @@ impl Balance {
 }
 
 impl State {
-    /// The allocation or the free of a whole block, as an operation.
+    /// Returns the task that allocates or frees a whole block.
     pub(crate) fn memory_task(&self, call: &'static str, kind: NodeKind, block: Id) -> Task {
         let work = match kind {
             NodeKind::Alloc(_) => Work::Alloc { block },
@@ -47,7 +47,7 @@ impl State {
         Task { call, kind, work, accesses: vec![access] }
     }
 
-    /// Whether a graph, or one within it, allocates or frees memory.
+    /// Returns whether a graph, or one within it, allocates or frees memory.
     pub(crate) fn has_memory(&self, graph: Id) -> bool {
         self.graphs.graphs[&graph].nodes.iter().any(|node| {
             match &self.graphs.nodes[node].task.kind {
@@ -61,8 +61,8 @@ impl State {
         self.space.blocks.get(&block).is_some_and(|block| block.is_held())
     }
 
-    /// Prepares the memory of a launch. What an earlier one allocated and nothing freed is freed
-    /// first if `frees_first`, and otherwise the launch is refused.
+    /// Prepares the memory of a launch. If `frees_first`, the launch first frees what an earlier one
+    /// allocated and nothing freed; otherwise such a launch is refused.
     pub(crate) fn admit_memory(&mut self, steps: &mut Vec<ExecNode>, frees_first: bool) -> Outcome {
         let Balance { allocates, frees } = Balance::of(steps);
         let left: Vec<Id> = allocates.iter().copied().filter(|&id| self.is_held(id)).collect();
@@ -94,7 +94,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes a launch begin with the free of these blocks.
+    /// Makes a launch begin with frees of these blocks.
     fn free_before(&self, steps: &mut Vec<ExecNode>, blocks: &[Id]) {
         for &block in blocks {
             let task = self.memory_task("cuGraphLaunch", NodeKind::Free(block), block);

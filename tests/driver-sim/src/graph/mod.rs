@@ -1,4 +1,4 @@
-//! Graphs: operations with dependencies between them, and what can be launched of them.
+//! Graphs: operations with dependencies between them, and their execs.
 
 pub(crate) mod condition;
 pub(crate) mod copy;
@@ -31,7 +31,7 @@ pub(crate) struct Graphs {
     pub(crate) exec_handles: Handles,
     pub(crate) objects: Table<UserObject>,
     pub(crate) object_handles: Handles,
-    /// By handle. Graphs and launches keep them.
+    /// The conditions, by handle. Graphs and launches keep them alive.
     pub(crate) conditions: BTreeMap<u64, Weak<Condition>>,
 }
 
@@ -39,27 +39,27 @@ pub(crate) struct Graphs {
 pub(crate) struct Graph {
     pub(crate) handle: usize,
     pub(crate) owner: GraphOwner,
-    /// In the order in which they were added.
+    /// The nodes, in the order in which they were added.
     pub(crate) nodes: Vec<Id>,
-    /// The objects that it keeps, with the number of its references.
+    /// The user objects that the graph keeps, with the number of its references.
     pub(crate) objects: BTreeMap<Id, u64>,
-    /// Those of its bodies as well.
+    /// The conditions of the graph and of its bodies.
     pub(crate) conditions: Vec<Arc<Condition>>,
-    /// It has an operation that cannot be instantiated.
+    /// Whether the graph has an operation that cannot be instantiated.
     pub(crate) unusable: bool,
-    /// The call that made it.
+    /// The call that made the graph.
     pub(crate) call: &'static str,
 }
 
-/// What destroys a graph.
+/// The owner, which destroys the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GraphOwner {
     Program,
-    /// The capture that records it, until that ends.
+    /// The capture that records the graph, until the capture ends.
     Capture,
-    /// The node that runs it as a part of another graph.
+    /// The node that runs the graph as a part of another graph.
     Node,
-    /// The conditional node of this graph that runs it.
+    /// The conditional node, in this graph, that runs it.
     Body(Id),
 }
 
@@ -89,7 +89,7 @@ impl State {
         id
     }
 
-    /// Adds a node to a graph that exists.
+    /// Adds a node to an existing graph.
     pub(crate) fn add_node(&mut self, graph: Id, task: Task, dependencies: Vec<Id>) -> Id {
         let id = self.new_id();
         let handle = self.graphs.node_handles.issue(id);
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Removes a node, and what depends on it no longer does.
+    /// Removes a node, and its dependents' dependencies on it.
     pub(crate) fn destroy_node(&mut self, id: Id) {
         let graph = self.graphs.nodes[&id].graph;
         self.forget_node(id);
@@ -138,8 +138,8 @@ impl State {
         }
     }
 
-    /// Makes the second node of each pair depend on the first, or leaves all: `false` if an edge
-    /// exists already, or the edges would close a circle.
+    /// Makes the second node of each pair depend on the first. Changes nothing and returns `false` if an edge
+    /// exists already, or if the edges would close a cycle.
     pub(crate) fn add_edges(&mut self, graph: Id, edges: &[(Id, Id)]) -> bool {
         let mut known = self.edges(graph);
         for edge in edges {
@@ -158,7 +158,7 @@ impl State {
         sound
     }
 
-    /// Removes edges, or leaves all: `false` if one does not exist.
+    /// Removes edges. Changes nothing and returns `false` if one does not exist.
     pub(crate) fn remove_edges(&mut self, graph: Id, edges: &[(Id, Id)]) -> bool {
         let mut known = self.edges(graph);
         for edge in edges {
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Pairs of nodes of a graph, of which the second depends on the first.
+    /// Returns the edges of a graph: pairs of nodes of which the second depends on the first.
     pub(crate) fn edges(&self, graph: Id) -> Vec<(Id, Id)> {
         let nodes = self.graphs.graphs[&graph].nodes.iter();
         let edges = nodes.flat_map(|&after| {

@@ -1,4 +1,4 @@
-//! What a node of a graph does, and after which others.
+//! The nodes of a graph: their operations and dependencies.
 
 use cuda_sys::*;
 
@@ -12,7 +12,7 @@ pub(crate) struct Node {
     pub(crate) handle: usize,
     pub(crate) graph: Id,
     pub(crate) task: Task,
-    /// Nodes of the same graph that it runs after.
+    /// The nodes of the same graph that it runs after.
     pub(crate) dependencies: Vec<Id>,
     /// The node that it was cloned from.
     pub(crate) original: Option<Id>,
@@ -21,7 +21,7 @@ pub(crate) struct Node {
 /// An operation that runs at each launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    /// The call that made it; reports name it.
+    /// The call that made it, for reports.
     pub(crate) call: &'static str,
     pub(crate) kind: NodeKind,
     pub(crate) work: Work,
@@ -29,7 +29,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// What an empty node does.
+    /// Returns the task of an empty node.
     pub(crate) fn nothing() -> Self {
         let (kind, work, accesses) = (NodeKind::Empty, Work::Nothing, Vec::new());
         Self { call: "cuGraphAddEmptyNode", kind, work, accesses }
@@ -46,7 +46,7 @@ pub(crate) enum NodeKind {
     /// Several copies in no order.
     Copies,
     Host,
-    /// An operation of a communicator of NCCL, which is kernels.
+    /// An operation of a communicator of NCCL, which consists of kernels.
     Communicate,
     /// Writes or awaits values in memory.
     Values,
@@ -56,7 +56,7 @@ pub(crate) enum NodeKind {
     Await,
     /// Records this event.
     Record(Id),
-    /// Waits for the latest record of this event at the launch.
+    /// Waits for the record of this event that is the latest at the launch.
     Wait(Id),
     /// Allocates this block.
     Alloc(Id),
@@ -64,7 +64,7 @@ pub(crate) enum NodeKind {
     Free(Id),
     /// Runs the nodes of this graph, which the node owns.
     Child(Id),
-    /// Runs the nodes of one of its graphs, if at all.
+    /// Runs the nodes of one of the node's graphs, or of none.
     Conditional(ConditionalNode),
 }
 
@@ -89,7 +89,7 @@ impl NodeKind {
         }
     }
 
-    /// The graphs that the node owns.
+    /// Returns the graphs that the node owns.
     pub(crate) fn inner(&self) -> &[Id] {
         match self {
             Self::Child(graph) => std::slice::from_ref(graph),
@@ -98,7 +98,7 @@ impl NodeKind {
         }
     }
 
-    /// Its name in the text of a graph.
+    /// Returns the kind's name in the text of a graph.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Empty => "EMPTY",
@@ -126,20 +126,20 @@ pub(crate) struct KernelLaunch {
     pub(crate) module: Id,
     pub(crate) function: Id,
     pub(crate) arguments: Arguments,
-    /// What `cuGraphKernelNodeGetParams` returned: a pointer to each parameter.
+    /// The array that `cuGraphKernelNodeGetParams` returned: a pointer to each parameter.
     pub(crate) pointers: Vec<HostPtr>,
 }
 
-/// The description of a copy, as the program passed it or would have.
+/// The description of a copy, as the program passed it or would have passed it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopyParams(pub(crate) CUDA_MEMCPY3D);
 
-// SAFETY: the simulator hands the pointers in it back to the program, and dereferences none: a node
-// has its own places for what it copies.
+// SAFETY: the simulator returns the pointers to the program, and dereferences none: a node has places of its
+// own for what it copies.
 unsafe impl Send for CopyParams {}
 
 impl CopyParams {
-    /// Rows of bytes, all of them in one row unless `height` and `depth` say otherwise.
+    /// Describes a copy of `bytes` in one row.
     pub(crate) fn linear(dst: End, src: End, bytes: usize) -> Self {
         let mut copy =
             CUDA_MEMCPY3D { WidthInBytes: bytes, Height: 1, Depth: 1, ..Default::default() };
@@ -177,11 +177,11 @@ impl CopyParams {
     }
 }
 
-/// One end of a copy in one row, as the program names it.
+/// One end of a one-row copy, as the program names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     Host(*mut u8),
     Device(u64),
-    /// Of any memory.
+    /// An address of any memory.
     Unified(u64),
 }

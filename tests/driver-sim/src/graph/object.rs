@@ -1,4 +1,4 @@
-//! Objects of the program that graphs keep: destroyed with their last reference.
+//! User objects that graphs keep, destroyed with their last reference.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ pub(crate) struct UserObject {
     pub(crate) handle: usize,
     pub(crate) destroy: HostFn,
     pub(crate) data: HostPtr,
-    /// References of the program.
+    /// Number of references of the program.
     pub(crate) own: u64,
-    /// All references: of the program, of graphs, of execs and of launches that have not ended.
+    /// Number of all references: of the program, of graphs, of execs and of launches that have not completed.
     pub(crate) all: u64,
 }
 
@@ -24,7 +24,7 @@ impl State {
         }
     }
 
-    /// Removes references. With the last one the object is destroyed, on the callback thread.
+    /// Removes references. Without any left, the object is destroyed, on the callback thread.
     pub(crate) fn release_object(&mut self, id: Id, count: u64) {
         let Some(object) = self.graphs.objects.get_mut(&id) else {
             return;
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// A reference to each object of a graph and of the graphs within it.
+    /// Adds a reference to each object of a graph and of the graphs within it, and returns the objects.
     pub(crate) fn retain_objects_of(&mut self, graph: Id) -> Vec<Id> {
         let mut objects = BTreeSet::new();
         self.collect_objects(graph, &mut objects);

@@ -1,4 +1,4 @@
-//! What an exec can be changed to.
+//! Updates execs: what an exec can be changed to.
 
 use std::mem;
 
@@ -10,18 +10,18 @@ use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::state::State;
 
-/// Why an exec cannot become like a graph, and the first node of the graph that differs.
+/// The reason why an exec cannot become like a graph, and the first node of the graph that differs.
 pub(crate) enum Mismatch {
-    /// With the dependency that differs, if there are as many as before.
+    /// A node with other dependencies, and the dependency that differs, if their number is the same.
     Topology(Option<Id>, Option<Id>),
     Kind(Id),
     Parameters(Id),
-    /// A conditional node that depends on its condition in another way.
+    /// A conditional node that uses its condition in another way.
     Unsupported(Id),
 }
 
 impl State {
-    /// Gives each node of an exec what the corresponding node of a graph does, or leaves all.
+    /// Gives each node of an exec the task of the corresponding node of a graph, or changes nothing.
     pub(crate) fn update_exec(&mut self, exec_id: Id, graph: Id) -> Result<(), Mismatch> {
         let new = self.flatten(graph);
         let ways = self.ways_of(&new);
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// Whether nodes of an exec can be changed to those of a graph.
+/// Checks that nodes of an exec can be changed to those of a graph.
 fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
     if new.len() != old.len() {
         return Err(Mismatch::Topology(None, None));
@@ -76,8 +76,8 @@ fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
 }
 
 impl Task {
-    /// Whether a node of an exec can be changed from this to `other`: the kind stays, and so do the
-    /// kinds of memory of a copy. What has more than one row keeps its size.
+    /// Returns whether a node of an exec can be changed from this task to `other`. The kind must stay, and so
+    /// must the kinds of memory of a copy. Copies and fills of more than one row must keep their size.
     pub(crate) fn can_become(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => {

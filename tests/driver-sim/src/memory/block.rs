@@ -4,14 +4,14 @@ use crate::engine::order::History;
 use crate::handle::Id;
 use crate::memory::pages::Pages;
 
-/// The state of a block. Enqueued and executed are two states: work is checked when it is enqueued,
+/// The state of a block. A change has two states, enqueued and executed: work is checked when it is enqueued,
 /// and again when it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its allocation is queued.
+    /// The allocation is queued.
     Promised,
     Live,
-    /// Its free is queued, by this call.
+    /// The free is queued, by this call.
     Condemned(&'static str),
     Freed(&'static str),
 }
@@ -25,26 +25,25 @@ pub(crate) struct Block {
     pub(crate) context: Option<Id>,
     pub(crate) pool: Option<Id>,
     pub(crate) phase: Phase,
-    /// The allocation has been executed.
+    /// Whether the allocation has been executed.
     pub(crate) exists: bool,
     pub(crate) pages: Pages,
     pub(crate) history: History,
-    /// Memory of a graph, which a node allocates at each launch.
+    /// Set for memory of a graph, which a node allocates at each launch.
     pub(crate) recurring: Option<Recurring>,
     /// The call that allocated it.
     pub(crate) call: &'static str,
 }
 
-/// Memory that has its addresses forever, and bytes from the node that allocates it to the free.
+/// Memory that keeps its addresses forever, and has bytes from the node that allocates it to the free.
 #[derive(Debug)]
 pub(crate) struct Recurring {
-    /// A launch allocates it and does not free it, and nothing else freed it yet, as the program
-    /// sees it.
+    /// Whether, as the program sees it, a launch allocated it without freeing it, and nothing else freed it.
     pub(crate) is_held: bool,
 }
 
 impl Block {
-    /// Whether the block is allocated and not yet freed, as the program sees it.
+    /// Returns whether the block is allocated and not yet freed, as the program sees it.
     pub(crate) fn is_held(&self) -> bool {
         match &self.recurring {
             Some(recurring) => recurring.is_held,

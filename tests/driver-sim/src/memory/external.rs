@@ -20,9 +20,9 @@ pub(crate) struct ExternalMemory {
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     pub(crate) handle: usize,
-    /// Its value is in the first eight bytes.
+    /// The block whose first eight bytes are the semaphore's value.
     pub(crate) block: Id,
-    /// A wait resets it.
+    /// Whether a wait resets the semaphore.
     pub(crate) is_binary: bool,
 }
 
@@ -49,13 +49,13 @@ impl ExternalMemory {
 }
 
 impl State {
-    /// Whether a block belongs to a semaphore, which is reported itself.
+    /// Returns whether a block belongs to a semaphore, which is reported itself.
     pub(crate) fn is_semaphore(&self, block: Id) -> bool {
         let mut semaphores = self.external.semaphores.from(0);
         semaphores.any(|(_, semaphore)| semaphore.block == block)
     }
 
-    /// A stream with a queued signal of the semaphore or wait for it.
+    /// Returns a stream with a queued signal of the semaphore or wait for it.
     pub(crate) fn user_of(&self, semaphore: Id) -> Option<Id> {
         let block = self.external.semaphores.get(&semaphore)?.block;
         let uses = |op: &Op| match &op.work {
@@ -69,7 +69,7 @@ impl State {
         found.map(|(&id, _)| id)
     }
 
-    /// Ends imported memory. What is mapped from it stays until it is freed.
+    /// Removes imported memory. Blocks mapped from it stay until they are freed.
     pub(crate) fn forget_imported(&mut self, id: Id) {
         let Some(imported) = self.external.imported.remove(&id) else {
             return;
@@ -81,7 +81,7 @@ impl State {
         self.settle_physical(imported.physical);
     }
 
-    /// Ends what was imported in a context. The values of its semaphores are part of its memory.
+    /// Removes what was imported in a context. The semaphores' values are blocks of the context.
     pub(crate) fn forget_all_imported(&mut self, context: Id) {
         let imported = self.external.imported.iter();
         let imported = imported.filter(|(_, imported)| imported.context == context);
@@ -96,7 +96,7 @@ impl State {
         });
     }
 
-    /// The address of a block that is still mapped from the memory.
+    /// Returns the address of a block that is still mapped from the memory.
     pub(crate) fn still_mapped(&self, id: Id) -> Option<u64> {
         let blocks = self.external.imported.get(&id)?.mapped.iter();
         let mut blocks = blocks.filter_map(|block| self.space.blocks.get(block));

@@ -1,7 +1,7 @@
 //! Arrays, textures and surfaces.
 //!
-//! The texels of an array are a block of the address space, row after row, with an address that no
-//! program learns; a mipmap is one block with its levels one after the other.
+//! The texels of an array are a block of the address space, row after row, at an address that no program
+//! learns. A mipmap is one block with its levels one after the other.
 
 use cuda_sys::*;
 
@@ -27,11 +27,11 @@ pub(crate) struct Images {
 pub(crate) struct Array {
     pub(crate) handle: usize,
     pub(crate) block: Id,
-    /// Its first byte within the block.
+    /// The offset of the first byte within the block.
     pub(crate) start: usize,
     /// The descriptor that the program passed.
     pub(crate) descriptor: Descriptor,
-    /// A level of a mipmap, which is destroyed with it.
+    /// Whether the array is a level of a mipmap, which is destroyed with the mipmap.
     pub(crate) is_level: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Array {
 pub(crate) struct Mipmap {
     pub(crate) handle: usize,
     pub(crate) block: Id,
-    /// Their arrays.
+    /// The arrays of the levels.
     pub(crate) levels: Vec<Id>,
 }
 
@@ -81,7 +81,7 @@ impl Images {
         }
     }
 
-    /// Whether a block holds texels.
+    /// Returns whether a block holds texels.
     pub(crate) fn holds(&self, block: Id) -> bool {
         self.arrays.values().any(|array| array.block == block)
     }
@@ -124,12 +124,12 @@ impl Descriptor {
         channel_bytes(self.format)
     }
 
-    /// Bytes of a row.
+    /// Returns the bytes of a row.
     pub(crate) fn row(&self) -> usize {
         self.width * self.channels as usize * self.channel_bytes().unwrap_or(0)
     }
 
-    /// Rows of a slice.
+    /// Returns the rows of a slice.
     pub(crate) fn rows(&self) -> usize {
         self.height.max(1)
     }
@@ -142,7 +142,7 @@ impl Descriptor {
         self.row() * self.rows() * self.slices()
     }
 
-    /// The next level of a mipmap.
+    /// Returns the descriptor of a mipmap's next level.
     pub(crate) fn next(&self) -> Self {
         let half = |size: usize| if size > 1 { size / 2 } else { size };
         let keeps_depth = self.flags & (LAYERED | CUBEMAP) != 0;
@@ -165,7 +165,7 @@ pub(crate) fn channel_bytes(format: CUarray_format) -> Option<usize> {
 }
 
 impl State {
-    /// A block for texels of the context's device.
+    /// Allocates a block for texels on the context's device.
     pub(crate) fn new_texels(
         &mut self,
         call: &'static str,
@@ -192,8 +192,8 @@ impl State {
         id
     }
 
-    /// What a kernel reaches by the handle of a texture or a surface: an array, or linear memory in
-    /// one row; and how many bytes that is.
+    /// Resolves the handle of a texture or a surface to what a kernel reaches by it: an array, or linear
+    /// memory in one row. Also returns the number of bytes.
     pub(crate) fn texels(
         &mut self,
         call: &'static str,
@@ -206,11 +206,11 @@ impl State {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };
         let resource: *const CUDA_RESOURCE_DESC = self.images.objects[&id].resource.as_ptr().cast();
-        // SAFETY: the bytes of such a description.
+        // SAFETY: the bytes are those of such a description.
         let resource = unsafe { resource.read_unaligned() };
         match resource.resType {
             CU_RESOURCE_TYPE_ARRAY => {
-                // SAFETY: the type says which of the union's fields there is.
+                // SAFETY: the type determines which field of the union is valid.
                 let array = unsafe { resource.res.array.hArray };
                 let array = self.images.array_handles.resolve(array);
                 let array = array.map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
@@ -218,7 +218,7 @@ impl State {
                 Ok((id, Place::Device { block, offset: start }, descriptor.bytes()))
             }
             CU_RESOURCE_TYPE_LINEAR => {
-                // SAFETY: the type says which of the union's fields there is.
+                // SAFETY: the type determines which field of the union is valid.
                 let linear = unsafe { resource.res.linear };
                 let place = self.device_place(call, linear.devPtr, linear.sizeInBytes)?;
                 Ok((id, place, linear.sizeInBytes))
@@ -234,7 +234,7 @@ impl State {
         }
     }
 
-    /// Ends the arrays, textures and surfaces of a context. Their blocks are part of its memory.
+    /// Removes the arrays, textures and surfaces of a context. Their blocks are part of the context's memory.
     pub(crate) fn forget_images(&mut self, context: Id) {
         let Self { images, space, .. } = self;
         let of_it = |block: Id, handle| {
@@ -248,7 +248,7 @@ impl State {
         images.object_handles.retire_all(objects, goes);
     }
 
-    /// Frees the texels; reports work that still needs them.
+    /// Frees texels, and reports work that still uses them.
     pub(crate) fn free_texels(&mut self, call: &'static str, block: Id) {
         self.check_host_free(call, Target::Device(block));
         self.release_block(block, call);

@@ -1,19 +1,19 @@
-//! The bytes of a device block: pages that are created when they are touched.
+//! The bytes of a device block, in pages that are created at the first access.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 64 << 10;
 
-/// What untouched memory reads as. Not zero, so that a missing fill shows.
+/// The value of untouched bytes. Not zero, so that a missing fill shows.
 const POISON: u8 = 0xA5;
 
-/// Sparse bytes, so that a block of many gigabytes costs nothing until it is used.
+/// Sparse bytes: a block of many gigabytes costs nothing until it is used.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     size: usize,
     pages: BTreeMap<usize, Box<[u8]>>,
-    /// Parts that are backed by other memory, by first byte.
+    /// Parts that are backed by other memory, by their first byte.
     windows: BTreeMap<usize, Window>,
 }
 
@@ -30,13 +30,13 @@ impl Pages {
         Self { size, ..Self::default() }
     }
 
-    /// From now on the bytes from `start` on are those of `pages`.
+    /// Backs the bytes from `start` on by `pages`.
     pub(crate) fn open_window(&mut self, start: usize, size: usize, pages: Arc<Mutex<Pages>>) {
         let from = 0;
         self.windows.insert(start, Window { size, from, pages });
     }
 
-    /// From now on the first bytes are those of `pages` from `from` on.
+    /// Backs the first bytes by `pages` from `from` on.
     pub(crate) fn show(&mut self, from: usize, size: usize, pages: Arc<Mutex<Pages>>) {
         self.windows.insert(0, Window { size, from, pages });
     }
@@ -45,7 +45,7 @@ impl Pages {
         self.windows.remove(&start);
     }
 
-    /// The memory that backs `offset`, the offset in it, and how many of `len` bytes it backs.
+    /// Returns the memory that backs `offset`, the offset in it, and how many of `len` bytes it backs.
     fn window(&self, offset: usize, len: usize) -> Option<(Arc<Mutex<Pages>>, usize, usize)> {
         let (&start, window) = self.windows.range(..=offset).next_back()?;
         let at = offset - start;
@@ -53,13 +53,13 @@ impl Pages {
         Some((window.pages.clone(), window.from + at, len.min(room)))
     }
 
-    /// The bytes from `offset` on, up to `len` of them and to the end of the page.
+    /// Returns the bytes from `offset` on, up to `len` of them, to the end of the page or the next window.
     fn piece(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let (index, start) = (offset / PAGE, offset % PAGE);
         let page_len = PAGE.min(self.size - index * PAGE);
         let page =
             self.pages.entry(index).or_insert_with(|| vec![POISON; page_len].into_boxed_slice());
-        // Ends where the next window begins.
+        // The piece ends where the next window begins.
         let next = self.windows.range(offset..).next();
         let len = next.map_or(len, |(window, _)| len.min(window - offset));
         let end = page_len.min(start + len);

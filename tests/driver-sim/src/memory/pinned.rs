@@ -13,17 +13,17 @@ use crate::table::Table;
 pub(crate) enum Origin {
     Allocated,
     Registered,
-    /// Managed memory, which is treated as pinned memory.
+    /// Managed memory, treated as pinned memory.
     Managed,
 }
 
-/// A property of a range of managed memory that a program sets, or that the driver changes.
+/// A property of a range of managed memory that the program sets or the driver changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     ReadMostly,
     Preferred,
     Prefetch,
-    /// Used by this device, or by the host.
+    /// The last use was by this device, or by the host.
     User(i32),
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Pinned {
     pub(crate) device: usize,
     pub(crate) origin: Origin,
     pub(crate) history: History,
-    /// Shared with the threads that move its bytes.
+    /// Shared with the threads that move the block's bytes.
     // INVARIANT: the bytes stay where they are while another count exists.
     pub(crate) users: Arc<()>,
     pub(crate) call: &'static str,
-    /// For managed memory, the newest last.
+    /// Advice for managed memory, the newest last.
     pub(crate) advice: Vec<Advised>,
 }
 
 impl Pinned {
-    /// The last value set for all these bytes; `None` if none was set, or not the same for all.
+    /// Returns the last value set for all these bytes; `None` if none was set, or not the same for all.
     pub(crate) fn last_advice(&self, subject: Subject, range: &Range<usize>) -> Option<i32> {
         let last = self.advice.iter().rev().find(|advised| {
             let overlap = advised.range.start < range.end && range.start < advised.range.end;
@@ -63,36 +63,36 @@ impl Pinned {
     }
 }
 
-/// All pinned memory. Its device address is its host address, as with unified addressing.
+/// All pinned memory. A block's device address is its host address, as with unified addressing.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedMap {
     pub(crate) blocks: Table<Pinned>,
     by_address: Table<Id>,
-    /// Start addresses of blocks that were freed and not handed out again.
+    /// Start addresses of blocks that were freed and not reused.
     freed: Table<&'static str>,
 }
 
-/// The driver packs small blocks at steps of 512 bytes, so programs can rely on no greater
-/// alignment: every block starts at an odd multiple of it.
+/// The driver packs small blocks at steps of 512 bytes, so programs can rely on no greater alignment. So
+/// every block starts at an odd multiple of this step.
 const STEP: usize = 512;
 const POISON: u8 = 0x5A;
 
-/// The host allocation for a block: one step longer, at the front.
+/// Returns the layout of a block's host allocation: one step longer, at the front.
 fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size.checked_add(STEP)?, 2 * STEP).ok()
 }
 
-/// Memory for `cuMemHostAlloc`, filled with a pattern; `None` when the host has none.
+/// Allocates memory for `cuMemHostAlloc`, filled with a pattern; `None` if the host has none.
 pub(crate) fn allocate(size: usize) -> Option<HostPtr> {
     let layout = layout(size)?;
-    // SAFETY: the size is not zero: it is at least a step.
+    // SAFETY: the size is at least a step, so not zero.
     let start = unsafe { std::alloc::alloc(layout) };
     if start.is_null() {
         return None;
     }
     // SAFETY: `start` is the start of that many bytes that were just allocated.
     unsafe { start.write_bytes(POISON, layout.size()) };
-    // SAFETY: the allocation is longer than a step, or as long where `size` is 0.
+    // SAFETY: the allocation is longer than a step, or, for a `size` of 0, as long.
     Some(HostPtr(unsafe { start.add(STEP) }))
 }
 
@@ -104,14 +104,14 @@ impl PinnedMap {
         self.blocks.insert(id, block);
     }
 
-    /// The block that holds `address`, and the offset in it.
+    /// Returns the block that holds `address`, and the offset in it.
     pub(crate) fn find(&self, address: usize) -> Option<(Id, usize)> {
         let (start, &id) = self.by_address.last_to(address as u64)?;
         let offset = address - start as usize;
         (offset < self.blocks[&id].size).then_some((id, offset))
     }
 
-    /// Whether a block overlaps these bytes.
+    /// Returns whether a block overlaps these bytes.
     pub(crate) fn overlaps(&self, address: usize, size: usize) -> bool {
         let last = (address + size - 1) as u64;
         let before = self.by_address.last_to(last);
@@ -126,12 +126,12 @@ impl PinnedMap {
         self.freed.get(&(address as u64)).copied()
     }
 
-    /// Removes the block; memory that `allocate` made goes back to the host.
+    /// Removes the block, and returns memory from `allocate` to the host.
     pub(crate) fn remove(&mut self, id: Id, call: &'static str) {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
-        // The movers only copy and end soon. A free under a copy has been reported, or will be.
+        // The threads only copy, and end soon. A free during a copy has been reported, or will be.
         while Arc::get_mut(&mut block.users).is_none() {
             std::thread::yield_now();
         }
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(base.addr() % (2 * STEP), STEP, "{size}");
             // SAFETY: `allocate` left a step in front of the block, in the same allocation.
             let start = unsafe { base.sub(STEP) };
-            // SAFETY: the layout that `allocate` used; no other code has the block.
+            // SAFETY: this is the layout that `allocate` used; no other code has the block.
             unsafe { std::alloc::dealloc(start, layout(size).expect("a layout")) };
         }
     }

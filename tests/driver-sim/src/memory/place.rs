@@ -1,4 +1,4 @@
-//! From addresses to memory: what a program's pointer refers to, and the life of blocks.
+//! Resolves addresses to memory, and allocates and frees blocks.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::memory::space::ALIGNMENT;
 use crate::report::ViolationKind;
 use crate::state::State;
 
-/// The function whose memory NCCL alone frees.
+/// The function whose memory only `ncclMemFree` frees.
 pub(crate) const NCCL_ALLOC: &str = "ncclMemAlloc";
 
-/// What takes memory away that the program has leaked.
+/// The name of the call that removes memory which the program has leaked.
 pub(crate) const DISCARD: &str = "Leak::discard";
 
 impl State {
-    /// The device block, or pinned memory under its device address, of `bytes` at `address`.
+    /// Resolves `bytes` at `address` to a device block, or to pinned memory under its device address.
     pub(crate) fn device_place(
         &mut self,
         call: &'static str,
@@ -36,7 +36,7 @@ impl State {
         };
         let block = &self.space.blocks[&id];
         let offset = (address - block.address) as usize;
-        // A later launch may allocate the memory of a graph again.
+        // A later launch may allocate memory of a graph again.
         if let (Phase::Freed(free), None) = (block.phase, &block.recurring) {
             let message = format!("{address:#x} was freed by {free}");
             self.log.violation(ViolationKind::UseAfterFree, call, message);
@@ -44,8 +44,8 @@ impl State {
         }
         self.check_range(call, address, offset, bytes, block.size)?;
         self.check_mapped(call, id, offset..offset + bytes)?;
-        // As in driver 580: a copy, unlike a fill, that crosses from one mapping into the next
-        // needs a context.
+        // As on driver 580: a copy, unlike a fill, that crosses from one mapping into the next needs a
+        // context.
         let crosses = self.crosses_mappings(id, offset..offset + bytes);
         if crosses && call.starts_with("cuMemcpy") && self.is_nothing_current() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -53,7 +53,7 @@ impl State {
         Ok(Place::Device { block: id, offset })
     }
 
-    /// Pinned memory; any other pointer counts as pageable memory.
+    /// Resolves a pointer to pinned memory. Any other pointer counts as pageable memory.
     pub(crate) fn host_place(
         &mut self,
         call: &'static str,
@@ -71,7 +71,7 @@ impl State {
         Ok(Place::Pinned { block, offset })
     }
 
-    /// Reports an address that refers to nothing, and returns CUDA's code for it.
+    /// Reports an address that refers to nothing, and returns CUDA's code for that.
     pub(crate) fn unknown(&mut self, call: &'static str, address: u64) -> CUresult {
         let message = match self.pinned.freed_by(address as usize) {
             Some(free) => format!("{address:#x} was freed by {free}"),
@@ -99,14 +99,14 @@ impl State {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Bytes of a device's memory that are not allocated.
+    /// Returns the bytes of a device's memory that are not allocated.
     pub(crate) fn free_bytes(&self, device: usize) -> usize {
         let pools = self.pools.values().filter(|pool| pool.device == device);
         let reserved: usize = pools.map(|pool| pool.reserved.current).sum();
         self.config.memory.saturating_sub(self.devices[device].allocated + reserved)
     }
 
-    /// Finds room for `size` more bytes outside pools, or in this one.
+    /// Finds room for `size` more bytes outside pools, or in this pool.
     pub(crate) fn reserve(
         &mut self,
         device: usize,
@@ -124,7 +124,7 @@ impl State {
         for attempt in 0..3 {
             match attempt {
                 0 => {}
-                // First what pools cache, then what queued frees will release.
+                // First trim what pools cache, then run queued frees.
                 1 => self.trim_pools(device),
                 _ => {
                     self.advance_all();
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// A block that the accounts include; `phase` says whether it exists yet.
+    /// Creates a block, and accounts for it. A pool's block exists once its allocation has run.
     pub(crate) fn new_block(
         &mut self,
         call: &'static str,
@@ -184,7 +184,7 @@ impl State {
         Ok((id, address))
     }
 
-    /// Memory of a device's graphs. It takes no room until a launch allocates it.
+    /// Creates memory of a device's graphs. It takes no room until a launch allocates it.
     pub(crate) fn new_recurring(
         &mut self,
         call: &'static str,
@@ -201,7 +201,7 @@ impl State {
             return;
         };
         if block.recurring.is_some() && !block.exists {
-            // Its bytes are new ones each time.
+            // The bytes are new ones at each launch.
             block.pages = Pages::new(block.size);
             block.phase = Phase::Live;
             if let Some(pool) = block.pool.and_then(|id| self.pools.get_mut(&id)) {
@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    /// Executes the free of a block: its bytes are gone, its addresses are quarantined.
+    /// Executes the free of a block: drops its bytes, and quarantines its addresses.
     pub(crate) fn release_block(&mut self, id: Id, call: &'static str) {
         let recurs = |block: &Block| block.recurring.is_some();
         let recurs = self.space.blocks.get(&id).is_some_and(recurs);
@@ -230,7 +230,7 @@ impl State {
         }
     }
 
-    /// Reports that a communicator of NCCL knows memory that goes.
+    /// Reports that memory is released while a communicator of NCCL has it registered.
     pub(crate) fn check_registered(&mut self, call: &'static str, id: Id, range: &Range<usize>) {
         if call != DISCARD && self.nccl.knows(id, range) {
             let message = "the memory is registered: ncclCommDeregister comes first".to_owned();
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// Releases a block's bytes; whether they existed.
+    /// Releases a block's bytes; returns whether they existed.
     fn end_block(&mut self, id: Id, call: &'static str) -> bool {
         let Some(block) = self.space.blocks.get_mut(&id) else {
             return false;
@@ -270,7 +270,7 @@ impl State {
         true
     }
 
-    /// The block that a free names: the address must be its start, and it must be allocated.
+    /// Returns the block that a free names. The address must be its start, and it must be allocated.
     pub(crate) fn block_to_free(
         &mut self,
         call: &'static str,
@@ -302,7 +302,7 @@ impl State {
         Ok(id)
     }
 
-    /// The device whose memory a place is, where it is one's.
+    /// Returns the device of a place in device memory.
     pub(crate) fn device_of(&self, place: &Place) -> Option<usize> {
         let Place::Device { block, offset } = *place else {
             return None;
@@ -314,7 +314,7 @@ impl State {
         Some(self.virtual_memory.physical.get(&chunk.physical)?.device)
     }
 
-    /// The block of a place, where it has one.
+    /// Returns the device block of a place, if it has one.
     pub(crate) fn device_block(&self, place: &Place) -> Option<&Block> {
         match place {
             Place::Device { block, .. } => self.space.blocks.get(block),
@@ -322,17 +322,17 @@ impl State {
         }
     }
 
-    /// Reports queued work on a block that the host frees without having waited for that work.
+    /// Reports queued work on a block that the host frees without having waited for the work.
     pub(crate) fn check_free(&mut self, call: &'static str, block: Id) {
         self.check_host_free(call, Target::Device(block));
     }
 }
 
-/// What a device block belongs to.
+/// The owner of a device block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Owner {
     Context(Id),
     Pool(Id),
-    /// The graphs of the pool's device: each launch allocates it.
+    /// The graphs of the pool's device. Each launch allocates the block.
     Graphs(Id),
 }

@@ -1,4 +1,4 @@
-//! Stream-ordered memory pools, as accounts: what they hold, and which devices may access it.
+//! Accounts of stream-ordered memory pools: what they hold, and which devices may access it.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     pub(crate) is_default: bool,
     pub(crate) destroyed: bool,
-    /// 0 means no limit.
+    /// The limit of the pool's size; 0 means none.
     pub(crate) max_size: usize,
     pub(crate) release_threshold: u64,
-    /// Values of the three reuse attributes: opportunistic and internal dependencies, event ones.
+    /// Values of the reuse attributes: event dependencies, opportunistic, internal dependencies.
     pub(crate) reuse: [i32; 3],
-    /// Other devices that may access its memory.
+    /// Other devices that may access the pool's memory.
     pub(crate) access: BTreeSet<usize>,
-    /// The handle types by which it can be shared.
+    /// The handle types by which the pool can be shared.
     pub(crate) handle_types: u32,
-    /// The files of the descriptors by which it was exported.
+    /// The files of the descriptors by which the pool was exported.
     pub(crate) exported: Vec<FileId>,
-    /// Imported from another process: nothing is allocated from it.
+    /// Whether the pool was imported from another process: nothing is allocated from it.
     pub(crate) imported: bool,
     pub(crate) used: Gauge,
     pub(crate) reserved: Gauge,
 }
 
-/// A value and the highest it has been.
+/// A value and its highest value so far.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Gauge {
     pub(crate) current: usize,
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    /// Bytes that the pool must take from the device to allocate `size` more.
+    /// Returns the bytes that the pool must take from the device to allocate `size` more.
     pub(crate) fn growth(&self, size: usize) -> usize {
         (self.used.current + size).saturating_sub(self.reserved.current)
     }
@@ -74,7 +74,7 @@ impl Pool {
         self.used.set(self.used.current - size);
     }
 
-    /// Returns to the device what is cached above `keep`.
+    /// Returns to the device what the pool caches above `keep`.
     pub(crate) fn trim(&mut self, keep: usize) {
         let target = self.used.current.max(keep.min(self.reserved.current));
         self.reserved.set(target);

@@ -1,6 +1,6 @@
-//! Virtual memory: reserved addresses, physical memory, and what is mapped where.
+//! Virtual memory: reserved addresses, physical memory, and mappings.
 //!
-//! A reservation is a block of the address space whose bytes are those of the memory mapped in it.
+//! A reservation is a block of the address space whose bytes are those of the memory mapped there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,12 +19,12 @@ use crate::report::ViolationKind;
 use crate::state::State;
 use crate::table::Table;
 
-/// Every size and address is a multiple of it.
+/// The granularity of every size and address.
 pub(crate) const GRANULARITY: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(crate) struct VirtualMemory {
-    /// By their blocks.
+    /// The chunks of each reservation, by block.
     pub(crate) reservations: Table<Vec<Chunk>>,
     pub(crate) physical: Table<Physical>,
     pub(crate) handles: Handles,
@@ -40,20 +40,20 @@ pub(crate) struct Physical {
     pub(crate) handle_types: CUmemAllocationHandleType,
     /// `CUmemAllocationProp::allocFlags`.
     pub(crate) flags: CUmemAllocationProp_st__bindgen_ty_1,
-    /// Handles of the memory: the first and those that were imported or retained.
+    /// Number of handles of the memory: the first and those that were imported or retained.
     pub(crate) holders: usize,
     pub(crate) mappings: usize,
     pub(crate) pages: Arc<Mutex<Pages>>,
 }
 
-/// A piece of physical memory in a reservation.
+/// A mapping of physical memory in a reservation.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) start: usize,
     pub(crate) size: usize,
     pub(crate) physical: Id,
     pub(crate) device: usize,
-    /// Access that devices have.
+    /// The access of each device.
     pub(crate) access: BTreeMap<usize, CUmemAccess_flags>,
 }
 
@@ -101,7 +101,7 @@ impl State {
         Some(address)
     }
 
-    /// The reservation that contains all of these addresses, and their offset in it.
+    /// Returns the reservation that contains all of these addresses, and their offset in it.
     pub(crate) fn reserved(
         &mut self,
         call: &'static str,
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// The chunks that are exactly these bytes, one after the other.
+    /// Returns the chunks that together are exactly these bytes, in order.
     pub(crate) fn chunks_of(&self, id: Id, range: &Range<usize>) -> Option<Vec<usize>> {
         let chunks = &self.virtual_memory.reservations[&id];
         let (mut at, mut found) = (range.start, Vec::new());
@@ -134,8 +134,8 @@ impl State {
         (at == range.end).then_some(found)
     }
 
-    /// Reports an access to reserved bytes that are not mapped, or that their own device may not
-    /// access. Other memory is ignored.
+    /// Reports an access to bytes of a reservation that are not mapped, or that the memory's own device may
+    /// not access. Ignores other memory.
     pub(crate) fn check_mapped(
         &mut self,
         call: &'static str,
@@ -160,7 +160,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether the bytes lie in more than one mapping of a reservation.
+    /// Returns whether the bytes lie in more than one mapping of a reservation.
     pub(crate) fn crosses_mappings(&self, id: Id, range: Range<usize>) -> bool {
         let chunks = self.virtual_memory.reservations.get(&id);
         let touched = chunks.into_iter().flatten().filter(|chunk| {
@@ -170,7 +170,7 @@ impl State {
         touched.count() > 1
     }
 
-    /// Removes a chunk from its reservation; reports work that still needs it.
+    /// Removes a chunk from its reservation, and reports work that still uses it.
     pub(crate) fn unmap_chunk(&mut self, call: &'static str, id: Id, index: usize) {
         let Some(chunks) = self.virtual_memory.reservations.get_mut(&id) else {
             return;
@@ -187,7 +187,7 @@ impl State {
         self.settle_physical(chunk.physical);
     }
 
-    /// Releases physical memory after its last handle and last mapping are gone.
+    /// Releases physical memory without handles and mappings.
     pub(crate) fn settle_physical(&mut self, id: Id) {
         let memory = &mut self.virtual_memory;
         let Some(physical) = memory.physical.get(&id) else {
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// Ends a reservation with everything that is mapped in it.
+    /// Removes a reservation with everything that is mapped in it.
     pub(crate) fn discard_reservation(&mut self, address: u64) {
         let Some(id) = self.space.find(address) else {
             return;
@@ -209,7 +209,7 @@ impl State {
         self.end_reservation(DISCARD, id);
     }
 
-    /// Frees the addresses; nothing is mapped in them.
+    /// Frees the addresses. Nothing may be mapped in them.
     pub(crate) fn end_reservation(&mut self, call: &'static str, id: Id) {
         self.virtual_memory.reservations.remove(&id);
         if let Some(block) = self.space.blocks.get_mut(&id) {

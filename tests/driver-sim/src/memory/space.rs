@@ -1,4 +1,4 @@
-//! Device addresses: one range per device, handed out upwards, reused only after a quarantine.
+//! Device addresses: one range per device, allocated upwards, and reused only after a quarantine.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use crate::handle::Id;
 use crate::memory::block::Block;
 use crate::table::Table;
 
-/// Beyond any host pointer, yet within 49 bits.
+/// The first device address: beyond any host pointer, yet within 49 bits.
 const BASE: u64 = 3 << 47;
 const DEVICE_SHIFT: u32 = 41;
 
-/// Alignment of every block.
+/// The alignment of every block.
 pub(crate) const ALIGNMENT: usize = 512;
 
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Space {
     pub(crate) blocks: Table<Block>,
     /// Start addresses of live and quarantined blocks.
     by_address: Table<Id>,
-    /// First address never handed out, per device.
+    /// The first address never allocated, per device.
     next: Vec<u64>,
     quarantine: VecDeque<(Id, usize)>,
     /// Ranges out of quarantine: (device, size, address), the newest last.
@@ -31,8 +31,9 @@ impl Space {
         Self { next: next.collect(), ..Self::default() }
     }
 
-    /// An address at a multiple of `alignment`, with one unused unit behind the block: an access beyond the
-    /// end meets no other block. A recycled range is preferred. [`None`] where the device's range ends.
+    /// Returns an address at a multiple of `alignment`, followed by an unused unit behind the block, so that
+    /// an access beyond the end meets no other block. Prefers a recycled range. Returns [`None`] if the
+    /// device's range is exhausted.
     pub(crate) fn place_aligned(
         &mut self,
         device: usize,
@@ -63,8 +64,8 @@ impl Space {
         self.blocks.insert(id, block);
     }
 
-    /// The block, live or quarantined, that contains `address`; also a block whose end is
-    /// `address`, so that the report of an access beyond it can name it.
+    /// Returns the block, live or quarantined, that contains `address`, its end rounded up to the alignment,
+    /// so that the report of an access beyond its bytes can name it.
     pub(crate) fn find(&self, address: u64) -> Option<Id> {
         let (_, &id) = self.by_address.last_to(address)?;
         let block = &self.blocks[&id];
@@ -72,7 +73,7 @@ impl Space {
         (address < end).then_some(id)
     }
 
-    /// Quarantines a freed block's addresses; the oldest beyond `limit` become reusable.
+    /// Quarantines a freed block's addresses. The oldest beyond `limit` become reusable.
     pub(crate) fn quarantine(&mut self, id: Id, limit: usize) {
         let size = self.blocks[&id].size.next_multiple_of(ALIGNMENT);
         self.quarantine.push_back((id, size));

@@ -22,7 +22,7 @@ pub(crate) struct Library {
     pub(crate) handle: usize,
     pub(crate) ptx: Arc<Ptx>,
     pub(crate) answers: Answers,
-    /// Modules by context. A destroyed context took its module along.
+    /// Modules by context. A destroyed context's module is destroyed with it.
     pub(crate) modules: BTreeMap<Id, Id>,
     /// Kernels that were looked up, by name.
     pub(crate) kernels: BTreeMap<String, Id>,
@@ -47,7 +47,7 @@ impl Libraries {
         }
     }
 
-    /// Whether a module belongs to a library, which is reported itself.
+    /// Returns whether a module belongs to a library, which is reported itself.
     pub(crate) fn has(&self, module: Id) -> bool {
         let mut modules = self.loaded.values().flat_map(|library| library.modules.values());
         modules.any(|&other| other == module)

@@ -20,7 +20,7 @@ pub(crate) struct Link {
     pub(crate) context: Id,
     pub(crate) answers: Answers,
     pub(crate) inputs: Vec<Input>,
-    /// The result of linking. The program may read it until the state is destroyed.
+    /// The result of linking. The program may read it until the linker is destroyed.
     pub(crate) image: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ impl Links {
 }
 
 impl Link {
-    /// All inputs as one text, with a NUL, or the linker's error messages.
+    /// Returns all inputs as one text, with a NUL, or the linker's error messages.
     pub(crate) fn link(&self) -> Result<Vec<u8>, String> {
         let mut complaints = String::new();
         let mut defined = BTreeMap::new();

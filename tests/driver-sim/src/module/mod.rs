@@ -1,4 +1,4 @@
-//! Modules: their source, functions and variables.
+//! Modules: their PTX, functions and variables.
 
 pub(crate) mod library;
 pub(crate) mod link;
@@ -21,14 +21,13 @@ pub(crate) struct Module {
     pub(crate) ptx: Arc<ptx::Ptx>,
     /// Kernels that were looked up, by name.
     pub(crate) functions: BTreeMap<String, Id>,
-    /// Global variables: block, address and size.
+    /// Global variables: block, address and size of each.
     pub(crate) globals: BTreeMap<String, (Id, u64, usize)>,
     /// Launches that the host may not have waited for.
     pub(crate) launches: Vec<Point>,
-    /// The number of launches from which on it is worth checking which ones the host has waited
-    /// for.
+    /// The number of launches from which on `note_launch` removes those that the host has waited for.
     pub(crate) many: usize,
-    /// The options of its load call, unless it belongs to a library.
+    /// The options of the load call, unless the module belongs to a library.
     pub(crate) answers: Option<Answers>,
 }
 
@@ -39,19 +38,19 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// The name as `cuFuncGetName` returns it.
     pub(crate) symbol: CString,
-    /// Its code is loaded when the function is looked up.
+    /// Whether its code is loaded. The code is loaded when the function is looked up.
     pub(crate) is_loaded: bool,
     pub(crate) max_dynamic_shared: i32,
     pub(crate) carveout: i32,
-    /// Attributes that were set, with any meaning.
+    /// Attributes that were set; the simulator accepts any.
     pub(crate) set: BTreeMap<u32, i32>,
 }
 
-/// Up to this many launches are not checked.
+/// Half of the least value of `many` after a search.
 const FEW: usize = 8;
 
 impl State {
-    /// Whether a block is a module's variable, which is freed with the module.
+    /// Returns whether a block is a module's variable, which is freed with the module.
     pub(crate) fn is_global(&self, block: Id) -> bool {
         let mut globals = self.modules.values().flat_map(|module| module.globals.values());
         globals.any(|&(global, ..)| global == block)
@@ -86,8 +85,8 @@ impl State {
         }
     }
 
-    /// Reports kernels of the module, and work on its globals, that the host has not waited for:
-    /// CUDA does not document that unloading waits.
+    /// Reports kernels of the module, and work on its globals, that the host has not waited for. CUDA does
+    /// not document that unloading waits.
     pub(crate) fn check_unload(&mut self, id: Id, call: &'static str) {
         let Some(module) = self.modules.get(&id) else {
             return;

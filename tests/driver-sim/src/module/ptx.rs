@@ -1,4 +1,4 @@
-//! Parses enough of PTX to know what a module declares, and to reject text that is no PTX.
+//! Parses enough of PTX to find what a module declares, and to reject other text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,28 +10,28 @@ use tokens::{Token, matching, tokens};
 mod layout;
 mod tokens;
 
-/// What a text declares.
+/// The declarations of a text.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ptx {
-    /// 70 for version 7.0.
+    /// The version: 70 for version 7.0.
     pub(crate) version: i32,
     pub(crate) kernels: BTreeMap<String, Entry>,
     /// Size, alignment and initial bytes of each global or constant variable.
     pub(crate) globals: BTreeMap<String, Global>,
-    /// Functions that kernels and each other call.
+    /// Functions that kernels or other functions call.
     pub(crate) functions: BTreeSet<String>,
     /// Functions and variables that another text must define.
     pub(crate) needs: BTreeSet<String>,
 }
 
 impl Ptx {
-    /// Names that other texts may use.
+    /// Returns the names that other texts may use.
     pub(crate) fn defines(&self) -> impl Iterator<Item = &String> {
         let globals = self.globals.keys().chain(&self.functions);
         self.kernels.keys().chain(globals)
     }
 
-    /// A name that the text needs and does not define.
+    /// Returns a name that the text needs and does not define.
     pub(crate) fn unresolved(&self) -> Option<&String> {
         let mut needs = self.needs.iter();
         needs.find(|name| self.defines().all(|defined| defined != *name))
@@ -41,7 +41,7 @@ impl Ptx {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) parameters: Vec<Parameter>,
-    /// The body has no instruction but `ret`.
+    /// Whether the body has no instruction but `ret`.
     pub(crate) is_empty: bool,
 }
 
@@ -66,13 +66,13 @@ const NAMES: &str = "abs activemask add addc alloca and applypriority atom bar b
     sub subc suld suq sured sust szext tanh tensormap testp tex tld4 trap txq vabsdiff vadd vmad \
     vmax vmin vote vset vshl vshr vsub wgmma wmma xor";
 
-/// The texts that were read last, the newest last.
+/// The texts that were parsed last, the newest last.
 static READ: Mutex<Vec<(String, Arc<Ptx>)>> = Mutex::new(Vec::new());
 
-/// More than the texts that one program loads repeatedly.
+/// More texts than a program usually loads repeatedly.
 const MOST: usize = 8;
 
-/// Parses a module, unless it was one of the last.
+/// Parses a module, unless it is one of those parsed last.
 pub(crate) fn read(text: &str) -> Result<Arc<Ptx>, Complaint> {
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, ptx)) = read.iter().find(|(known, _)| known == text) {
@@ -86,7 +86,7 @@ pub(crate) fn read(text: &str) -> Result<Arc<Ptx>, Complaint> {
     Ok(ptx)
 }
 
-/// Directives of a module's scope that end with a semicolon, beside variables.
+/// Directives at module scope that end with a semicolon, beside variables.
 const STATEMENTS: &[&str] = &[".alias", ".pragma", ".reg", ".local", ".shared", ".tex"];
 
 /// Directives that begin a statement of a body.
@@ -106,7 +106,7 @@ const IN_BODIES: &[&str] = &[
     ".callprototype",
 ];
 
-/// Whether a text is PTX to a driver, which takes any other for a binary.
+/// Returns whether a driver takes a text for PTX, and not for a binary.
 pub(crate) fn is_ptx(text: &str) -> bool {
     let mut text = text.trim_start();
     while let Some(comment) = text.strip_prefix('/') {
@@ -212,7 +212,7 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
     Ok(ptx)
 }
 
-/// Where the function ends whose header goes on at `at`: after its body, which is checked, or after
+/// Returns where a function ends, whose header continues at `at`: after its body, which is checked, or after
 /// the semicolon of a declaration.
 fn definition(tokens: &[Token<'_>], at: usize) -> Result<Option<usize>, Complaint> {
     let open = (at..tokens.len()).find(|&open| matches!(tokens[open].text, "{" | ";" | "}"));
@@ -230,25 +230,25 @@ fn definition(tokens: &[Token<'_>], at: usize) -> Result<Option<usize>, Complain
     }
 }
 
-/// The tokens of the line that the first one is on.
+/// Returns the number of tokens on the first token's line.
 fn line_length(tokens: &[Token<'_>]) -> usize {
     tokens.iter().take_while(|token| token.line == tokens[0].line).count()
 }
 
-/// Whether the body that follows has no instruction but `ret`.
+/// Returns whether the body that follows has no instruction but `ret`.
 fn is_empty(tokens: &[Token<'_>]) -> bool {
     let mut words = tokens.iter().map(|token| token.text).skip_while(|word| *word != "{").skip(1);
     let body = words.by_ref().take_while(|word| *word != "}");
     body.eq(["ret", ";"])
 }
 
-/// The end of the statement that begins at `at`.
+/// Returns the end of the statement that begins at `at`.
 fn statement_end(tokens: &[Token<'_>], at: usize) -> Result<usize, Complaint> {
     let end = (at..tokens.len()).find(|&end| tokens[end].text == ";");
     end.ok_or_else(|| syntax(&tokens[at]))
 }
 
-/// The name in a declaration; a function's result may precede it.
+/// Returns the name in a declaration. A function's result may precede it.
 fn declared<'a>(words: &[Token<'a>]) -> Option<&'a str> {
     let mut depth = 0;
     let mut words = words.iter().map(|token| token.text);
@@ -288,13 +288,13 @@ fn missing(token: &Token<'_>, directive: &str) -> Complaint {
     fatal(token, &format!("Missing {directive} directive at start of file {FILE}"))
 }
 
-/// "7.0" as 70.
+/// Parses a version: "7.0" as 70.
 fn version(text: &str) -> Option<i32> {
     let (major, minor) = text.split_once('.')?;
     Some(10 * major.parse::<i32>().ok()? + minor.parse::<i32>().ok()?)
 }
 
-/// A variable: `.align 4 .u32 counter = 7`.
+/// Declares a variable: `.align 4 .u32 counter = 7`.
 fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     let is = words.iter().position(|token| token.text == "=");
     let (declaration, value) = words.split_at(is.unwrap_or(words.len()));
@@ -309,7 +309,7 @@ fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     }
 }
 
-/// Whether every statement of a body, which `close` ends, begins with an instruction, a label or a
+/// Checks that every statement of a body, which `close` ends, begins with an instruction, a label or a
 /// directive, and ends with a semicolon.
 fn check_body(body: &[Token<'_>], close: &Token<'_>) -> Result<(), Complaint> {
     let mut rest = body;
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(parse(both).expect("PTX").unresolved(), None);
     }
 
-    /// Each text, after a header, with the line and the complaint of an H200 with driver 580.
+    /// Each text follows a header. The line and the complaint are those of an H200 with driver 580.
     #[test]
     fn says_what_is_wrong_and_where() {
         for (text, expected) in [
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// In these the driver names another token.
+    /// For these texts the driver names another token.
     #[test]
     fn braces_and_statements_end() {
         for text in [

@@ -1,4 +1,4 @@
-//! One NCCL call: a call as those of the driver, with NCCL's codes.
+//! One NCCL call: a driver call that returns NCCL's codes.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use crate::nccl::raw::{Answer, Code, RawComm};
 use crate::report::ViolationKind;
 use crate::{state, thread};
 
-/// The communicators, by their handles, on which threads are inside calls.
+/// The communicators, by handle, and the threads that are inside calls on them.
 static INSIDE: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 
-/// Codes of faults below this are NCCL's; others are CUDA's.
+/// Fault codes below this are NCCL's; others are CUDA's.
 const CODES: u32 = 9;
 
-/// Runs one function. `used` is the communicator that no other thread may use meanwhile.
+/// Runs one function. No other thread may use the communicator `used` meanwhile.
 pub(super) fn run(
     name: &'static str,
     used: Option<RawComm>,
@@ -44,7 +44,7 @@ pub(super) fn run(
     code.0
 }
 
-/// As NCCL answers where CUDA returns this code.
+/// Returns NCCL's code for a code of CUDA; a code below [`CODES`] is NCCL's already.
 fn from_driver(code: CUresult) -> Code {
     match c_int::try_from(code.0) {
         Ok(own) if code.0 < CODES => Code(own),
@@ -52,7 +52,7 @@ fn from_driver(code: CUresult) -> Code {
     }
 }
 
-/// After a call failed: a failed call inside a group fails the group, and a failed end of a group
+/// Records that a call failed. A failed call inside a group fails the group, and a failed end of a group
 /// closes it.
 fn note_error(name: &'static str, code: Code) {
     let mut state = state::lock();
@@ -70,10 +70,10 @@ fn inside() -> MutexGuard<'static, Vec<(usize, u64)>> {
     INSIDE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread inside a call on a communicator.
+/// A thread's stay inside a call on a communicator.
 struct Visit {
     handle: usize,
-    /// One that was there before.
+    /// A thread that was inside before.
     other: Option<u64>,
 }
 
@@ -94,20 +94,20 @@ impl Drop for Visit {
     }
 }
 
-/// Ends the visits of a communicator that is removed, while its handle cannot be that of another.
+/// Ends the visits of a communicator that is being removed, before its handle can be reused.
 pub(super) fn end_visits(handle: usize) {
     inside().retain(|(of, _)| *of != handle);
 }
 
 impl Call {
-    /// The communicator of a handle.
+    /// Returns the communicator of a handle.
     pub(super) fn communicator(&mut self, comm: RawComm) -> Answer<Id> {
         let found = self.nccl.handles.resolve(comm);
         let found = self.found(found, "communicator", comm.addr(), |_| CUresult(0));
         found.map_err(|_| Code::INVALID_ARGUMENT)
     }
 
-    /// The communicator of a handle, for a function that needs it to be ready and to itself.
+    /// Returns the communicator of a handle, for a function that needs it ready and unused by other threads.
     pub(super) fn ready_communicator(&mut self, comm: RawComm) -> Answer<Id> {
         let id = self.communicator(comm)?;
         let own = thread::number();
@@ -131,12 +131,12 @@ impl Call {
     }
 }
 
-/// The code of CUDA's error inside an NCCL call.
+/// Returns NCCL's code for an error of CUDA inside an NCCL call.
 pub(super) fn cuda(_: CUresult) -> Code {
     Code::UNHANDLED_CUDA_ERROR
 }
 
-/// The code of an argument that CUDA refuses.
+/// Returns NCCL's code for an argument that CUDA refuses.
 pub(super) fn argument(_: CUresult) -> Code {
     Code::INVALID_ARGUMENT
 }

@@ -1,4 +1,4 @@
-//! Cliques: the ranks of which each has a communicator for the same operations.
+//! Cliques: the ranks whose communicators run the same operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,32 +11,32 @@ use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct Clique {
-    /// What its ranks meet by; none for those that are joined by one call.
+    /// The unique ids by which the ranks meet; none if one call joins all ranks.
     pub(crate) ids: Vec<UniqueId>,
-    /// The communicator of each rank that has joined; it may be gone.
+    /// The communicator of each rank that has joined. It may be gone.
     pub(crate) ranks: Vec<Option<Id>>,
-    /// Collectives that some rank has enqueued and not all have ended.
+    /// Collectives that some rank has enqueued and not all ranks have completed.
     pub(crate) rounds: Table<Round>,
-    /// How many collectives each rank has enqueued.
+    /// Number of collectives that each rank has enqueued.
     pub(crate) issued: Vec<u64>,
-    /// The ranks that have begun a collective, in which all [connect](super::connect).
+    /// Whether each rank has begun a collective, in which all ranks [connect](super::connect).
     pub(crate) connects: Vec<bool>,
-    /// What one rank sends to another, by both.
+    /// Messages from one rank to another, by sender and receiver.
     pub(crate) lanes: BTreeMap<(usize, usize), Lane>,
     pub(crate) splits: BTreeMap<SplitKey, Split>,
-    /// Ranks were missing, which was reported.
+    /// Whether missing ranks were reported.
     pub(crate) lacks_ranks: bool,
-    /// The id by which new ranks join, and the ranks that have taken part in that growth.
+    /// The id by which new ranks join, and the ranks of this clique that have taken part in that growth.
     pub(crate) growth: Option<(UniqueId, BTreeSet<usize>)>,
 }
 
-/// The ranks that a communicator is made without, and how many were made before without them.
+/// The ranks that a split leaves out, and how many splits have left out the same ranks before.
 pub(crate) type SplitKey = (Vec<usize>, u64);
 
-/// New communicators for ranks of a clique, which wait for all of these ranks.
+/// New communicators for ranks of a clique. The split waits for all of these ranks.
 #[derive(Debug, Default)]
 pub(crate) struct Split {
-    /// By rank: color, key, and the communicator to be, if the color asks for one.
+    /// For each rank: color, key, and the future communicator, if the color asks for one.
     parts: BTreeMap<usize, (i32, i32, Option<Id>)>,
 }
 
@@ -61,7 +61,7 @@ impl Clique {
 }
 
 impl State {
-    /// A rank joins its clique. Two ranks on one device are an error of all.
+    /// Adds a rank to its clique. Two ranks on one device are an error of all ranks.
     pub(crate) fn join_clique(&mut self, clique_id: Id, rank: usize, communicator: Id) {
         let Some(clique) = self.nccl.cliques.get_mut(&clique_id) else {
             return;
@@ -87,7 +87,7 @@ impl State {
         crate::state::CHANGED.notify_all();
     }
 
-    /// A rank's part in a split. With the last one, the new communicators get their ranks.
+    /// Adds a rank to a split. The last rank gives the new communicators their ranks.
     pub(crate) fn join_split(
         &mut self,
         clique_id: Id,
@@ -127,13 +127,13 @@ impl State {
         crate::state::CHANGED.notify_all();
     }
 
-    /// Removes a clique that no communicator is in.
+    /// Removes a clique that no communicator belongs to.
     pub(crate) fn forget_clique(&mut self, id: Id) {
         let members = self.nccl.communicators.values();
         let is_used = members.filter(|comm| comm.clique == Some(id)).count() > 0;
         let waits = |clique: &Clique| clique.ranks.iter().any(Option::is_none);
         let waited = self.nccl.cliques.get(&id).is_some_and(waits);
-        // What its ranks have enqueued may still need it.
+        // Operations that its ranks have enqueued may still need it.
         let pending = self.nccl.cliques.get(&id).is_some_and(Clique::is_pending);
         if !is_used && !waited && !pending {
             self.nccl.cliques.remove(&id);

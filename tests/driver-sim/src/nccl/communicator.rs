@@ -1,4 +1,4 @@
-//! Communicators: one rank's end of a clique.
+//! Communicators: each is one rank of a clique.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicPtr;
@@ -17,44 +17,46 @@ use crate::state::State;
 #[derive(Debug)]
 pub(crate) struct Communicator {
     pub(crate) handle: usize,
-    /// None until all ranks of the split that makes it have called.
+    /// `None` until all ranks of the split that makes it have called.
     pub(crate) clique: Option<Id>,
     pub(crate) rank: usize,
     pub(crate) device: usize,
     pub(crate) blocking: bool,
-    /// The program has not seen that all ranks have joined.
+    /// Whether the program has not yet seen that all ranks have joined.
     pub(crate) joins: bool,
-    /// For how many polls what is in progress goes on although it could end.
+    /// For how many more polls the operation in progress continues although it could end.
     pub(crate) patience: u32,
-    /// Its asynchronous error.
+    /// The asynchronous error.
     pub(crate) error: Option<Code>,
-    /// A group that was ended and whose operations are not enqueued.
+    /// A group that was ended, but whose operations are not enqueued yet.
     pub(crate) job: Option<Id>,
-    /// How many splits it has taken part in, by the ranks that these left out, and the one that may be in
-    /// progress.
+    /// Number of splits that it has taken part in, by the ranks that they left out; and the split that may be
+    /// in progress.
     pub(crate) splits: BTreeMap<Vec<usize>, u64>,
     pub(crate) splitting: Option<SplitKey>,
-    /// Where the handle of the communicator that is split off is written when that is over, and the handle.
+    /// Where the handle of the split-off communicator is written when the split has completed, and the
+    /// handle.
     pub(crate) split_off: Option<(AtomicPtr<RawComm>, usize)>,
-    /// The communicator that it grows from, which NCCL uses until it is made.
+    /// The communicator that it grows from. NCCL uses that one until the growth has completed.
     pub(crate) grows_from: Option<Id>,
-    /// The communicator that it has failed to make, whose memory its own end uses.
+    /// The communicator that it failed to make, whose memory its own end uses.
     pub(crate) linked: Option<Id>,
     pub(crate) finalized: bool,
-    /// The program has seen that it is finalized, and all its work done.
+    /// Whether the program has seen that it is finalised and all its work complete.
     pub(crate) flushed: bool,
-    /// The last operation on each stream, and what happened before its end.
+    /// For each stream, the last operation, and the clock of what happened before its end.
     pub(crate) last: BTreeMap<Id, (Point, Clock)>,
-    /// Reductions that the program made, by number.
+    /// Reductions that the program created, by number.
     pub(crate) reductions: BTreeMap<i32, (Number, Factor)>,
     pub(crate) call: &'static str,
 }
 
 impl Communicator {
-    /// Gives the program the communicator that is split off.
+    /// Stores the handle of the split-off communicator for the program.
     pub(crate) fn publish(&mut self) {
         if let Some((place, handle)) = self.split_off.take() {
-            // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call is over.
+            // SAFETY: the caller of `ncclCommSplit` or `ncclCommShrink` keeps the place until the call has
+            // completed.
             unsafe { place.into_inner().write(pointer(handle)) };
         }
     }
@@ -95,7 +97,7 @@ impl State {
         id
     }
 
-    /// The asynchronous state of a communicator, as the program knows it.
+    /// Returns the asynchronous state of a communicator, as the program knows it.
     pub(crate) fn status(&self, id: Id) -> Code {
         let Some(comm) = self.nccl.communicators.get(&id) else {
             return Code::INVALID_ARGUMENT;
@@ -110,7 +112,7 @@ impl State {
         }
     }
 
-    /// The asynchronous state, after what can go on has gone on.
+    /// Advances what can advance, and returns the asynchronous state.
     pub(crate) fn poll_communicator(&mut self, id: Id) -> Code {
         let Some(comm) = self.nccl.communicators.get(&id) else {
             return Code::INVALID_ARGUMENT;
@@ -129,7 +131,7 @@ impl State {
         self.status(id)
     }
 
-    /// Whether what is in progress needs no call of another rank.
+    /// Returns whether the operation in progress needs no call of another rank.
     pub(crate) fn could_end(&self, id: Id) -> bool {
         let Some(comm) = self.nccl.communicators.get(&id) else {
             return true;
@@ -150,7 +152,7 @@ impl State {
         }
     }
 
-    /// Ends what is in progress. The end of finalising is seen when all its work is done.
+    /// Ends the operation in progress. Finalising ends once all work is complete.
     pub(crate) fn end_progress(&mut self, id: Id) {
         let Some(comm) = self.nccl.communicators.get_mut(&id) else {
             return;
@@ -175,13 +177,13 @@ impl State {
         }
     }
 
-    /// Removes a communicator, with what it knows of memory.
+    /// Removes a communicator and its registrations.
     pub(crate) fn remove_communicator(&mut self, id: Id) {
         self.retire_communicator(id);
         self.forget_registered(id);
     }
 
-    /// Retires a communicator. Its operations in streams go on, with results that mean nothing.
+    /// Retires a communicator. Its operations in streams continue, with meaningless results.
     pub(crate) fn retire_communicator(&mut self, id: Id) {
         let Some(mut comm) = self.nccl.communicators.remove(&id) else {
             return;
@@ -193,7 +195,7 @@ impl State {
             self.log.violation(ViolationKind::UseAfterFree, comm.call, message);
         }
         if comm.grows_from.is_some() {
-            // As NCCL does at the end of a growth that has failed, too.
+            // NCCL also does this at the end of a failed growth.
             comm.publish();
         }
         if comm.linked.is_some_and(|linked| !self.nccl.communicators.contains_key(&linked)) {
@@ -202,7 +204,7 @@ impl State {
             self.log.violation(ViolationKind::UseAfterFree, comm.call, message);
         }
         self.nccl.handles.retire(comm.handle);
-        // A split that is in progress ends with it.
+        // A split in progress ends with it.
         if let Some((_, handle)) = comm.split_off {
             let child = self.nccl.communicators.iter().find(|(_, child)| child.handle == handle);
             if let Some(child) = child.map(|(id, _)| *id) {
@@ -222,7 +224,7 @@ impl State {
         crate::state::CHANGED.notify_all();
     }
 
-    /// Ends the registrations of a communicator.
+    /// Removes the registrations of a communicator.
     pub(crate) fn forget_registered(&mut self, id: Id) {
         let goes = |of: &Registered| (of.communicator == id).then_some(of.handle);
         self.nccl.registered_handles.retire_all(&mut self.nccl.registered, goes);
@@ -230,8 +232,8 @@ impl State {
 }
 
 impl Call {
-    /// Ends what the program has enqueued with a communicator, with results that mean nothing, and waits for
-    /// that. It is as if another communicator went by its handle from now on.
+    /// Ends what the program has enqueued with a communicator, with meaningless results, and waits for that.
+    /// From now on the handle stands for another communicator.
     pub(super) fn cut_off(&mut self, comm: RawComm) -> Answer {
         let id = self.communicator(comm)?;
         let new = self.new_id();

@@ -1,8 +1,8 @@
 //! Connecting: the first operation between ranks waits until all of them have begun it.
 //!
 //! "Every NCCL call may have to block, waiting for other threads/ranks to arrive, before effectively posting
-//! the NCCL operation on the given stream": NCCL connects the ranks of a communicator in the call of their
-//! first collective, since 2.22, and two ranks in that of the first message from one to the other.
+//! the NCCL operation on the given stream": since 2.22, NCCL connects the ranks of a communicator in the call
+//! of their first collective, and two ranks in the call of their first message in a direction.
 
 use crate::call::Call;
 use crate::handle::Id;
@@ -11,7 +11,7 @@ use crate::nccl::raw::{Answer, Code};
 use crate::state::State;
 
 impl State {
-    /// Notes which ranks the operations of a group connect. The others may wait for that.
+    /// Records which ranks the operations of a group connect. Other ranks may wait for this.
     pub(crate) fn begin_to_connect(&mut self, items: &[Item]) {
         for item in items {
             let Some((clique, rank)) = self.place_of(item.communicator) else {
@@ -34,10 +34,10 @@ impl State {
         crate::state::CHANGED.notify_all();
     }
 
-    /// Whether all that the operations of a group need is connected.
+    /// Returns whether all ranks that the operations of a group need are connected.
     pub(crate) fn is_connected(&self, items: &[Item]) -> bool {
         items.iter().all(|item| {
-            // What was aborted waits for nothing.
+            // An aborted operation waits for nothing.
             let Some((clique, rank)) = self.place_of(item.communicator) else {
                 return true;
             };
@@ -58,13 +58,13 @@ impl State {
 }
 
 impl Call {
-    /// Waits, as a call that blocks does, until the operations of a group can be enqueued.
+    /// Waits, like a blocking call, until the operations of a group can be enqueued.
     pub(super) fn await_connected(&mut self, items: &[Item]) -> Answer {
         while !self.is_connected(items) {
             self.wait(None);
             for item in items {
                 let own = self.nccl.communicators.get(&item.communicator);
-                // Aborted by another thread meanwhile.
+                // Another thread has aborted the communicator meanwhile.
                 let own = own.ok_or(Code::INTERNAL_ERROR)?;
                 own.error.map_or(Ok(()), Err)?;
             }

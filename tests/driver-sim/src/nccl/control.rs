@@ -1,4 +1,4 @@
-//! What tests make NCCL do.
+//! How tests control NCCL.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::session::Session;
 use crate::state;
 
 impl Session {
-    /// Gives the rank `rank` of every communicator that exists the asynchronous error `code`, an
-    /// `ncclResult_t`, as if its process had died: its operations no longer end, nor do those that
-    /// other ranks do with it, until each is aborted. A communicator that it was making is there, good for
-    /// nothing but an abort. Returns for how many communicators.
+    /// Gives the rank `rank` of every existing communicator the asynchronous error `code`, an `ncclResult_t`,
+    /// as if its process had died. Its operations no longer end, nor do operations of other ranks with it,
+    /// until each is aborted. A communicator that it was making exists, but can only be aborted. Returns the
+    /// number of communicators.
     ///
     /// # Panics
-    /// If `code` is `ncclSuccess` or `ncclInProgress`, which are no errors.
+    /// If `code` is `ncclSuccess` or `ncclInProgress`, which are not errors.
     pub fn fail_rank(&self, rank: usize, code: i32) -> usize {
         let code = Code(code);
         assert!(code != Code::SUCCESS && code != Code::IN_PROGRESS, "{code:?} is no error");
@@ -31,8 +31,7 @@ impl Session {
         ranks.map(fail).count()
     }
 
-    /// The version that `ncclGetVersion` returns for the rest of this session, such as 21803 for
-    /// 2.18.3.
+    /// Sets the version that `ncclGetVersion` returns for the rest of this session, such as 21803 for 2.18.3.
     pub fn set_nccl_version(&self, version: i32) {
         state::lock().log.nccl_version = Some(version);
     }

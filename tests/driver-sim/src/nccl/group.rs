@@ -1,4 +1,4 @@
-//! Groups: what a thread collects between `ncclGroupStart` and `ncclGroupEnd`.
+//! Groups: the operations that a thread collects between `ncclGroupStart` and `ncclGroupEnd`.
 
 use std::mem;
 
@@ -13,10 +13,10 @@ use crate::thread;
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) depth: u32,
-    /// The first call inside that failed: the group does nothing.
+    /// The code of the first failed call inside. With it, the group does nothing.
     pub(crate) error: Option<Code>,
     pub(crate) items: Vec<Item>,
-    /// The communicators that it uses or makes.
+    /// The communicators that the group uses or makes.
     pub(crate) members: Vec<Id>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Group {
 pub(crate) struct Item {
     pub(crate) communicator: Id,
     pub(crate) stream: Id,
-    /// The capture that the stream was in when the call was made.
+    /// The capture that the stream was in at the time of the call.
     pub(crate) capture: Option<Id>,
     pub(crate) call: &'static str,
     pub(crate) what: What,
@@ -39,7 +39,7 @@ pub(crate) enum What {
 }
 
 impl Call {
-    /// The open group of the calling thread.
+    /// Returns the open group of the calling thread.
     pub(super) fn group(&mut self) -> Option<&mut Group> {
         self.nccl.groups.get_mut(&thread::number())
     }
@@ -48,7 +48,7 @@ impl Call {
         self.nccl.groups.row(thread::number()).depth += 1;
     }
 
-    /// Takes a call's operation: into the open group, or at once.
+    /// Adds a call's operation to the open group, or begins it at once.
     pub(super) fn take_item(&mut self, item: Item) -> Answer {
         let communicator = item.communicator;
         if let Some(group) = self.group() {
@@ -61,7 +61,7 @@ impl Call {
         self.begin(vec![item], vec![communicator])
     }
 
-    /// Takes a communicator that is being made: into the open group, or waits for it if it blocks.
+    /// Adds a communicator that is being made to the open group, or waits for it if it blocks.
     pub(super) fn take_member(&mut self, communicator: Id) -> Answer {
         if let Some(group) = self.group() {
             group.members.push(communicator);
@@ -70,14 +70,14 @@ impl Call {
         self.begin(Vec::new(), vec![communicator])
     }
 
-    /// Ends the calling thread's group, if this is the outermost end. `None`: there is no group.
+    /// Ends the calling thread's group, if this is the outermost end. Returns `None` if there is no group.
     pub(super) fn end_group(&mut self) -> Option<Answer> {
         let group = self.group()?;
         group.depth -= 1;
         if group.depth > 0 {
             return Some(Ok(()));
         }
-        // Until this call returns, the group is in the table: no other thread may use its members.
+        // The group stays in the table until this call returns: no other thread may use its members.
         let (items, members) = (mem::take(&mut group.items), group.members.clone());
         let answer = match group.error {
             Some(error) => Err(error),
@@ -87,7 +87,7 @@ impl Call {
         Some(answer)
     }
 
-    /// Enqueues the operations of a group, or begins a job that will.
+    /// Enqueues the operations of a group, or begins a job that enqueues them later.
     fn begin(&mut self, items: Vec<Item>, members: Vec<Id>) -> Answer {
         let blocks = |id: &Id| self.nccl.communicators.get(id).map(|comm| comm.blocking);
         let kinds: Vec<bool> = members.iter().filter_map(blocks).collect();
@@ -112,13 +112,13 @@ impl Call {
             self.end_on_device_0();
             return Ok(());
         }
-        // Errors of other ranks are seen later, by a poll.
+        // A later poll sees the errors of other ranks.
         let done = |id: &Id| self.status(*id) == Code::SUCCESS;
         if members.iter().all(done) { Ok(()) } else { Err(Code::IN_PROGRESS) }
     }
 
-    /// A call that blocks uses its ranks' devices, and in the end the one that was current: device 0, if
-    /// none was.
+    /// Leaves the thread's context as a blocking call does. It uses its ranks' devices, then restores the
+    /// current one, or makes device 0 current if none was.
     fn end_on_device_0(&mut self) {
         if let (Some(context), Err(_)) = (self.devices[0].primary, self.current()) {
             let handle = self.contexts[&context].handle;
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// Waits until all ranks have joined.
+    /// Waits until all ranks have joined a communicator.
     pub(super) fn await_ranks(&mut self, id: Id) -> Answer {
         loop {
             match self.status(id) {
@@ -138,7 +138,7 @@ impl Call {
         }
     }
 
-    /// Draws whether what need not be done at once is done later.
+    /// Draws whether to postpone what need not be done at once.
     fn takes_time(&mut self) -> bool {
         self.mode != crate::Mode::Eager && self.nccl.draw.below(2) == 0
     }

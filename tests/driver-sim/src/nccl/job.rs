@@ -1,4 +1,4 @@
-//! Jobs: groups of communicators that do not block, whose operations NCCL's own thread enqueues.
+//! Jobs: groups of non-blocking communicators, whose operations NCCL's own thread enqueues.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::state::State;
 pub(crate) struct Job {
     pub(crate) items: Vec<Item>,
     members: Vec<Id>,
-    /// That of the call that made it, whatever call enqueues it.
+    /// The arrival of the call that made the job, whatever call enqueues it.
     arrival: Arrival,
-    /// For how many polls nothing is enqueued.
+    /// For how many more polls nothing is enqueued.
     patience: u32,
 }
 
@@ -42,21 +42,21 @@ impl State {
         }
         let (members, arrival) = (members.to_vec(), self.host.arrival());
         self.nccl.jobs.insert(id, Job { items, members, arrival, patience });
-        // A call that waits lets it run.
+        // Wakes waiting calls, which let the job run.
         crate::state::CHANGED.notify_all();
     }
 
     pub(crate) fn poll_job(&mut self, id: Id) {
         let waits = self.nccl.jobs.get(&id).is_some_and(|job| !self.is_connected(&job.items));
         match self.nccl.jobs.get_mut(&id) {
-            // For other ranks, however often it is polled.
+            // The job waits for other ranks, however often it is polled.
             Some(_) if waits => {}
             Some(job) if job.patience > 0 => job.patience -= 1,
             _ => self.run_job(id),
         }
     }
 
-    /// Enqueues what jobs hold back, since a call waits. Whether there was any that could go on.
+    /// Enqueues the operations of jobs, because a call waits. Returns whether any job could run.
     pub(crate) fn run_jobs(&mut self) -> bool {
         let jobs = self.nccl.jobs.iter().filter(|(_, job)| self.is_connected(&job.items));
         let jobs: Vec<Id> = jobs.map(|(&id, _)| id).collect();
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// A communicator that is aborted takes its operations out of its job.
+    /// Removes an aborted communicator's operations from its job.
     pub(crate) fn leave_job(&mut self, job: Id, communicator: Id) {
         if let Some(job) = self.nccl.jobs.get_mut(&job) {
             job.items.retain(|item| item.communicator != communicator);
@@ -90,8 +90,8 @@ impl State {
         }
     }
 
-    /// Enqueues the operations of a group: the collectives in their order, then for each communicator
-    /// its sends and receives as one operation, since they run at the same time.
+    /// Enqueues the operations of a group: first the collectives in their order, then the sends and receives,
+    /// as one operation per communicator, since they run at the same time.
     pub(crate) fn enqueue_items(&mut self, items: Vec<Item>) -> Answer {
         for item in &items {
             self.admit_item(item)?;
@@ -122,7 +122,7 @@ impl State {
         for (communicator, exchange) in exchanges {
             let Exchange { call, transfers, accesses, streams } = exchange;
             let (home, others) = (streams[0], &streams[1..]);
-            // As if the operation were on each of the streams.
+            // Orders the operation as if it were on each of the streams.
             for &other in others {
                 self.follow(call, home, other)?;
             }
@@ -134,7 +134,7 @@ impl State {
         Ok(())
     }
 
-    /// The stream of an operation must be what it was when the call was made.
+    /// Checks that an operation's stream is in the same state as when the call was made.
     fn admit_item(&mut self, item: &Item) -> Answer {
         let stream = self.streams.get(&item.stream).filter(|stream| !stream.destroyed);
         let message = match stream.map(|stream| stream.capture == item.capture) {
@@ -167,13 +167,13 @@ impl State {
         enqueued.map(drop).map_err(crate::nccl::call::cuda)
     }
 
-    /// Lets the next work of a stream wait for another stream.
+    /// Makes the next work of a stream wait for another stream.
     fn follow(&mut self, call: &'static str, stream: Id, other: Id) -> Answer {
         use crate::engine::clock::Point;
         let mut submission = Submission::new(stream, NodeKind::Empty, Work::Nothing);
         let behind = self.streams.get(&other).ok_or(Code::UNHANDLED_CUDA_ERROR)?;
         if behind.capture.is_some() {
-            // One group on several streams that capture: not simulated.
+            // One group on several capturing streams: not simulated.
             return Err(Code::INVALID_USAGE);
         }
         let point = Point { stream: other, seq: behind.issued };

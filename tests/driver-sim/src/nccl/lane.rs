@@ -1,4 +1,4 @@
-//! What one rank sends to another, in order.
+//! Messages from one rank to another, in order.
 
 use crate::engine::clock::Point;
 use crate::handle::Id;
@@ -7,11 +7,11 @@ use crate::table::Table;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// How many sends and receives were enqueued.
+    /// Number of sends that were enqueued; next, of receives.
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) messages: Table<Message>,
-    /// The ends that have begun one, in which they [connect](super::connect).
+    /// Whether each end has begun a message, in which the ends [connect](super::connect).
     pub(crate) sender_connects: bool,
     pub(crate) receiver_connects: bool,
 }
@@ -21,11 +21,11 @@ pub(crate) struct Lane {
 pub(crate) struct Message {
     pub(crate) send: Option<End>,
     pub(crate) receive: Option<End>,
-    /// The bytes, once either end took them from the memory of the sender.
+    /// The bytes, once either end took them from the sender's memory.
     pub(crate) bytes: Option<Vec<u8>>,
-    /// How many ends are done.
+    /// How many ends have completed.
     pub(crate) done: u8,
-    /// The ends do not match.
+    /// Whether the ends do not match.
     pub(crate) broken: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How the operations of the ranks run: what one waits for, and what it does.
+//! Runs the operations of ranks: what each waits for, and what it does.
 
 use crate::engine::clock::Point;
 use crate::engine::work::Place;
@@ -10,7 +10,7 @@ use crate::nccl::operation::{Collective, Factor, Kind, Operation, Task, Transfer
 use crate::report::{Violation, ViolationKind};
 use crate::state::State;
 
-/// Whether the operation at the front of a stream can run.
+/// Whether the operation at the front of a stream can run, and if not, what it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meeting {
     Held,
@@ -19,8 +19,8 @@ pub(crate) enum Meeting {
 }
 
 impl State {
-    /// Whether the operation at the front of a stream can run: all that it belongs together with are
-    /// at the fronts of theirs. If so, a collective's data has been read.
+    /// Determines whether the operation at the front of a stream can run: the operations of all its ranks
+    /// must be at the fronts of their streams. If so, reads a collective's data.
     pub(crate) fn meet(&mut self, call: &'static str, operation: &Operation) -> Meeting {
         let Some(own) = self.nccl.communicators.get(&operation.communicator) else {
             return Meeting::Held;
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// Whether an operation is at the front of its stream, all that it depends on done.
+    /// Determines whether an operation is at the front of its stream, with all its dependencies complete.
     fn arrived(&self, at: Point) -> Meeting {
         let Some(stream) = self.streams.get(&at.stream) else {
             return Meeting::Held;
@@ -55,7 +55,7 @@ impl State {
         missing.map_or(Meeting::Held, |dep| Meeting::Needs(*dep))
     }
 
-    /// Whether a rank takes part: it was not aborted, and no error stopped it.
+    /// Returns whether a rank takes part: it was not aborted, and no error stopped it.
     fn takes_part(&self, communicator: Id) -> bool {
         let comm = self.nccl.communicators.get(&communicator);
         comm.is_some_and(|comm| comm.error.is_none())
@@ -136,7 +136,7 @@ impl State {
         if self.takes_part(communicator) { self.arrived(at) } else { Meeting::Waits }
     }
 
-    /// Reports operations that wait for each other in a circle, once a session.
+    /// Reports operations that wait for each other in a cycle, once per session.
     pub(crate) fn report_circle(&mut self, at: Point) {
         let front = self.streams.get(&at.stream).and_then(|stream| stream.queue.front());
         let call = front.map_or("cuStreamWaitEvent", |op| op.call);
@@ -151,12 +151,12 @@ impl State {
         }
     }
 
-    /// Does what an operation does once it can run. The results of an aborted one mean nothing.
+    /// Runs an operation. The results of an aborted one mean nothing.
     pub(crate) fn communicate(&mut self, call: &'static str, operation: &Operation) {
         match &operation.task {
             Task::Collective(collective) => self.write_share(call, operation, collective),
             Task::Exchange(transfers) => {
-                // All is taken before anything is written.
+                // All messages are taken before any is written.
                 for transfer in transfers {
                     self.take_message(operation, transfer);
                 }
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// Takes what is sent from the memory of the sender, unless an end did, or one was aborted.
+    /// Takes a message from the sender's memory, unless an end has taken it or was aborted.
     fn take_message(&mut self, operation: &Operation, transfer: &Transfer) {
         let Some(message) = self.message(operation, transfer) else {
             return;
@@ -237,7 +237,7 @@ impl State {
         }
     }
 
-    /// The bytes at a place; noise where there are none, which has been reported.
+    /// Returns the bytes at a place, or noise if it has none, which has been reported.
     fn taken(&mut self, call: &'static str, place: Option<&Place>, bytes: usize) -> Vec<u8> {
         let mut taken = vec![0; bytes];
         if let (Some(place), true) = (place, bytes > 0) {
@@ -248,14 +248,14 @@ impl State {
         taken
     }
 
-    /// Bytes that mean nothing.
+    /// Returns meaningless bytes.
     fn noise(&mut self, bytes: usize) -> Vec<u8> {
         (0..bytes).map(|_| self.nccl.draw.below(256) as u8).collect()
     }
 }
 
 impl Clique {
-    /// Whether a rank has enqueued what others have not ended.
+    /// Returns whether a rank has enqueued an operation that others have not completed.
     pub(crate) fn is_pending(&self) -> bool {
         let rounds = self.rounds.values().next().is_some();
         rounds || self.lanes.values().any(|lane| lane.messages.values().next().is_some())

@@ -1,4 +1,4 @@
-//! Ranks that are missing when a program ends: what the others have begun waits for them for ever.
+//! Ranks that are missing when a program ends: operations of the other ranks wait for them for ever.
 
 use crate::handle::Id;
 use crate::nccl::Nccl;
@@ -8,14 +8,14 @@ use crate::nccl::operation::{Shape, Transfer};
 use crate::report::ViolationKind;
 use crate::state::State;
 
-/// The call of an operation, and what it waits for.
+/// The call of an operation, and a description of what it waits for.
 type Missed = (&'static str, String);
 
 impl State {
-    /// Reports, once for each clique, an operation that some ranks have begun and others have not. Cliques
-    /// in which a test has made a rank fail are left out.
+    /// Reports, once per clique, an operation that only some ranks have begun. Leaves out cliques in which a
+    /// test has made a rank fail.
     pub(crate) fn report_missing_ranks(&mut self) {
-        // What only waits for a poll is not missing.
+        // An operation that only waits for a poll is not missing.
         self.run_jobs();
         let Nccl { cliques, communicators, jobs, .. } = &mut self.nccl;
         let items: Vec<&Item> = jobs.values().flat_map(|job| &job.items).collect();
@@ -42,7 +42,7 @@ impl State {
 }
 
 impl Clique {
-    /// An operation that was enqueued, by a communicator that exists, and has not run.
+    /// Returns an operation that an existing communicator has enqueued and that has not run.
     fn missed(&self, is_live: impl Fn(Id) -> bool) -> Option<Missed> {
         let mut rounds = self.rounds.values().filter(|round| round.result.is_none());
         let round = rounds.find_map(|round| {
@@ -67,7 +67,7 @@ impl Clique {
         })
     }
 
-    /// An operation in which not all ranks have connected, so that it was not enqueued.
+    /// Returns an operation that was not enqueued because not all ranks have connected.
     fn unmet(&self, rank: usize, item: &Item) -> Option<Missed> {
         match &item.what {
             What::Collective(collective) => lacking(item.call, collective.shape, &self.connects),

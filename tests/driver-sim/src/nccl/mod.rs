@@ -1,8 +1,8 @@
 //! A simulated NCCL, for the devices of one process.
 //!
-//! An operation of a communicator is an operation of a stream, which waits at the front of its stream
-//! until those of all ranks are at theirs. Then what they read is read at once, and each rank's stream
-//! writes its own result when it goes on: as late as any work.
+//! An operation of a communicator is an operation of a stream. It waits at the front of its stream until the
+//! operations of all ranks are at the fronts of theirs. Then the inputs of all are read at once, and each
+//! rank's stream writes its own result when it continues: as late as any work.
 
 pub(crate) mod call;
 pub(crate) mod clique;
@@ -30,27 +30,27 @@ use crate::nccl::group::Group;
 use crate::nccl::job::Job;
 use crate::table::Table;
 
-/// What NCCL knows in this process.
+/// The state of NCCL in this process.
 #[derive(Debug)]
 pub(crate) struct Nccl {
     pub(crate) communicators: Table<Communicator>,
     pub(crate) handles: Handles,
     pub(crate) cliques: Table<Clique>,
-    /// By thread.
+    /// The open groups, by thread.
     pub(crate) groups: Table<Group>,
     pub(crate) jobs: Table<Job>,
-    /// The block of each registered buffer.
+    /// The registered buffers.
     pub(crate) registered: Table<Registered>,
     pub(crate) registered_handles: Handles,
-    /// How many unique ids were made.
+    /// Number of unique ids that were made.
     pub(crate) ids: u64,
-    /// How long what is not awaited takes.
+    /// Draws how long operations take that nothing waits for.
     pub(crate) draw: Draw,
     /// The message of the last error. A program holds pointers into it until the next error.
     pub(crate) last_error: CString,
 }
 
-/// A buffer that a communicator knows.
+/// A buffer that is registered with a communicator.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) communicator: Id,
@@ -75,7 +75,7 @@ impl Nccl {
         }
     }
 
-    /// Whether a communicator knows any of these bytes.
+    /// Returns whether any of these bytes is registered with a communicator.
     pub(crate) fn knows(&self, block: Id, range: &Range<usize>) -> bool {
         self.registered.values().any(|known| {
             let overlap = known.range.start < range.end && range.start < known.range.end;
@@ -83,7 +83,7 @@ impl Nccl {
         })
     }
 
-    /// For how many polls something is not done although it could be.
+    /// Draws for how many polls an operation is not completed although it could be.
     pub(crate) fn patience(&mut self, mode: crate::Mode) -> u32 {
         match mode {
             crate::Mode::Eager => 0,

@@ -1,8 +1,8 @@
-//! Numbers as NCCL reduces them.
+//! Number types, as NCCL reduces them.
 
 use std::ffi::c_int;
 
-/// `ncclDataType_t`, without the floats of eight bits.
+/// `ncclDataType_t`, without the eight-bit floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Number {
     I8,
@@ -44,7 +44,7 @@ impl Number {
     }
 }
 
-/// How numbers of several ranks become one.
+/// How numbers of several ranks are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -52,19 +52,19 @@ pub(crate) enum Reduction {
     Max,
     Min,
     Average,
-    /// The sum of products with a number of each rank.
+    /// The sum of each rank's number times its factor.
     Scaled,
 }
 
 impl Reduction {
-    /// One of the built-in reductions.
+    /// Returns one of the built-in reductions.
     pub(crate) fn from_raw(raw: c_int) -> Option<Self> {
         let all = [Self::Sum, Self::Product, Self::Max, Self::Min, Self::Average];
         all.get(usize::try_from(raw).ok()?).copied()
     }
 }
 
-/// What a rank gives to a reduction: its numbers, and its factor for a scaled one.
+/// A rank's input to a reduction: its numbers, and its factor for a scaled one.
 pub(crate) struct Given {
     pub(crate) bytes: Vec<u8>,
     pub(crate) factor: Vec<u8>,
@@ -86,8 +86,8 @@ pub(crate) fn reduce(number: Number, how: Reduction, given: &[Given]) -> Vec<u8>
     }
 }
 
-/// NCCL does not say in which order it adds: here each part of the numbers begins with another rank,
-/// as in a ring.
+/// Reduces numbers of one type. NCCL does not specify in which order it adds: here each part of the numbers
+/// begins with another rank, as in a ring.
 fn fold<T: Arithmetic>(how: Reduction, given: &[Given]) -> Vec<u8> {
     let (ranks, width) = (given.len(), size_of::<T>());
     let count = given[0].bytes.len() / width;
@@ -122,9 +122,9 @@ trait Arithmetic: Copy {
     fn times(self, other: Self) -> Self;
     fn larger(self, other: Self) -> Self;
     fn smaller(self, other: Self) -> Self;
-    /// What a term of an average becomes before the sum: as in NCCL, floats are divided here.
+    /// Converts a term of an average before the sum: as in NCCL, floats are divided here.
     fn share(self, ranks: usize) -> Self;
-    /// What the sum becomes: integers are divided here.
+    /// Converts the sum of an average: integers are divided here.
     fn mean(self, ranks: usize) -> Self;
 }
 
@@ -161,7 +161,7 @@ macro_rules! integers {
                 }
 
                 fn mean(self, ranks: usize) -> Self {
-                    // There are at most 64 ranks, one a device.
+                    // There are at most 64 ranks, one per device.
                     self / ranks as Self
                 }
             }
@@ -211,7 +211,7 @@ macro_rules! floats {
     };
 }
 
-/// The bits of a float of 16 bits.
+/// The bits of a 16-bit float.
 #[derive(Debug, Clone, Copy)]
 struct F16(u16);
 
@@ -239,7 +239,7 @@ impl F16 {
         if self.0 >> 15 == 1 { -magnitude } else { magnitude }
     }
 
-    /// Rounded to the nearest, ties to even.
+    /// Rounds to nearest, ties to even.
     fn narrow(wide: f32) -> Self {
         let (sign, magnitude) = ((wide.to_bits() >> 31 << 15) as u16, wide.abs());
         let bits = if magnitude.is_nan() {
@@ -247,7 +247,7 @@ impl F16 {
         } else if magnitude >= 65520.0 {
             0x7c00
         } else if magnitude < 1.0 / 16384.0 {
-            // The next above the largest of these is the least normal number.
+            // The successor of the largest of these is the least normal number.
             (magnitude * 16_777_216.0).round_ties_even() as u16
         } else {
             let bits = magnitude.to_bits();
@@ -270,7 +270,7 @@ impl Bf16 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// Rounded to the nearest, ties to even.
+    /// Rounds to nearest, ties to even.
     fn narrow(wide: f32) -> Self {
         if wide.is_nan() {
             return Self(0x7fff);

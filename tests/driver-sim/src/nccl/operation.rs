@@ -1,4 +1,4 @@
-//! Operations of communicators on streams, and how those of the ranks belong together.
+//! Operations of communicators on streams, and how the operations of different ranks are matched.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::nccl::number::{Number, Reduction};
 use crate::report::ViolationKind;
 use crate::state::{State, is_retired};
 
-/// Streams of a communicator's operations, among which those that are gone are looked for.
+/// Number of a communicator's streams from which on those that are gone are removed.
 const MANY: usize = 16;
 
-/// One operation of a stream.
+/// An operation of a communicator on a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
     pub(crate) communicator: Id,
@@ -36,11 +36,11 @@ pub(crate) struct Collective {
     pub(crate) from: Option<Place>,
     pub(crate) to: Option<Place>,
     pub(crate) factor: Factor,
-    /// Which collective of the clique it is; each launch of a graph is another one.
+    /// The number of the collective in the clique. Each launch of a graph is another one.
     pub(crate) round: u64,
 }
 
-/// What all ranks must say alike.
+/// The arguments in which all ranks must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
@@ -59,12 +59,12 @@ pub(crate) enum Kind {
     ReduceScatter,
 }
 
-/// The number by which a rank multiplies.
+/// The factor by which a rank multiplies.
 #[derive(Debug, Clone)]
 pub(crate) enum Factor {
     None,
     Number(Vec<u8>),
-    /// In memory that is read when the collective runs.
+    /// A factor in memory that is read when the collective runs.
     At(Place),
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Transfer {
     pub(crate) count: usize,
     pub(crate) number: Number,
     pub(crate) place: Option<Place>,
-    /// Which transfer between the two ranks it is.
+    /// The number of the transfer between the two ranks.
     pub(crate) index: u64,
 }
 
@@ -85,11 +85,11 @@ pub(crate) struct Round {
     pub(crate) shape: Shape,
     pub(crate) call: &'static str,
     pub(crate) parts: Vec<Option<Part>>,
-    /// The ranks do not say alike what to do.
+    /// Whether the ranks disagree.
     pub(crate) broken: bool,
-    /// What the collective makes, once it ran.
+    /// The result, once the collective has run.
     pub(crate) result: Option<Vec<u8>>,
-    /// How many ranks have written theirs.
+    /// How many ranks have written their results.
     pub(crate) done: usize,
 }
 
@@ -120,7 +120,7 @@ impl Shape {
         self.count * self.number.width()
     }
 
-    /// How many bytes a rank reads and writes.
+    /// Returns how many bytes a rank reads and writes.
     pub(crate) fn sizes(&self, ranks: usize, rank: usize) -> (usize, usize) {
         let bytes = self.bytes();
         let at_root = if rank == self.root { bytes } else { 0 };
@@ -133,13 +133,13 @@ impl Shape {
         }
     }
 
-    /// The part of the result that a rank writes, which has so many bytes.
+    /// Returns the part of the result that a rank writes, of `bytes` bytes.
     pub(crate) fn share(&self, rank: usize, bytes: usize) -> Range<usize> {
         let start = if self.kind == Kind::ReduceScatter { rank * bytes } else { 0 };
         start..start + bytes
     }
 
-    /// How far the memory that a rank reads is after what it writes, where they may overlap.
+    /// Returns how far a rank's input lies behind its output in an in-place operation.
     pub(crate) fn in_place(&self, rank: usize) -> isize {
         let part = (rank * self.bytes()) as isize;
         match self.kind {
@@ -173,26 +173,26 @@ impl Transfer {
         self.place.as_ref()?.access(self.bytes(), kind)
     }
 
-    /// The sender and the receiver.
+    /// Returns the sender and the receiver.
     pub(crate) fn lane(&self, rank: usize) -> (usize, usize) {
         if self.sends { (rank, self.peer) } else { (self.peer, rank) }
     }
 }
 
 impl State {
-    /// Finds what the operation belongs together with; called when it is appended to its stream.
+    /// Matches an operation with those of other ranks. Called when it is appended to its stream.
     pub(crate) fn bind(&mut self, stream: Id, op: &mut Op, clock: &Clock) {
         let Work::Communicate(operation) = &mut op.work else {
             return;
         };
         let (at, call) = (Point { stream, seq: op.seq }, op.call);
         let id = operation.communicator;
-        // NCCL frees what a graph uses when the last graph is gone, also after an abort.
+        // After an abort too, NCCL frees what a graph uses only when the last graph is gone.
         let Some(comm) = self.nccl.communicators.get_mut(&id) else {
             return;
         };
         if comm.last.len() >= MANY {
-            // The branches of launches that the host knows to be done.
+            // Branches of launches that the host knows to be complete.
             comm.last.retain(|&stream, _| !is_retired(&self.streams, &self.dead, stream));
         }
         comm.last.insert(stream, (at, clock.clone()));
@@ -207,7 +207,7 @@ impl State {
                 }
             }
         }
-        // Streams that wait for this rank can go on.
+        // Streams that wait for this rank can continue.
         crate::state::CHANGED.notify_all();
     }
 

@@ -1,4 +1,4 @@
-//! NCCL's own types and numbers, as `nccl.h` of 2.18 and newer has them.
+//! NCCL's own types and numbers, as in `nccl.h` of 2.18 and newer.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -36,7 +36,7 @@ impl Code {
     }
 }
 
-/// The result of a function: nothing, or a code that is not success.
+/// The result of a function: success, or an error code.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 /// The first fields of `ncclConfig_t`, which all versions have.
@@ -61,14 +61,14 @@ pub(crate) const NO_COLOR: c_int = -1;
 pub(crate) const SHRINK_DEFAULT: c_int = 0;
 pub(crate) const SHRINK_ABORT: c_int = 1;
 
-/// The version that the simulated NCCL has: 2.29.3.
+/// The version of the simulated NCCL: 2.29.3.
 pub(crate) const VERSION: c_int = 22903;
 
-/// `ncclNumOps`: the least number of a reduction that a program made.
+/// `ncclNumOps`: the least number of a reduction that a program created.
 pub(crate) const BUILT_IN: c_int = 5;
 
 /// `ncclScalarDevice`; the other residence is the host.
 pub(crate) const SCALAR_ON_DEVICE: c_int = 0;
 
-/// As C's `const char *`.
+/// C's `const char *`.
 pub(crate) type Text = *const c_char;

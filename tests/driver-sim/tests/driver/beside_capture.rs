@@ -1,4 +1,4 @@
-//! Which calls a thread may make beside a capture, and which ones invalidate the capture.
+//! Calls that a thread may make during a capture, and calls that invalidate it.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -12,12 +12,12 @@ const THREAD_LOCAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 const MODES: [CUstreamCaptureMode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
 
-/// The result of the call beside the capture, and that of ending the capture.
+/// The results of the call during the capture, and of ending the capture.
 const FINE: (CUresult, CUresult) = (CUDA_SUCCESS, CUDA_SUCCESS);
 const ENDS_IT: (CUresult, CUresult) =
     (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
-/// Objects that are independent of the capturing stream.
+/// Objects that do not belong to the capturing stream.
 struct Beside {
     stream: CUstream,
     event: CUevent,
@@ -129,7 +129,7 @@ const UNSAFE: [(&str, Act); 13] = [
     }),
 ];
 
-/// A pool of the current device.
+/// Creates a pool of the current device.
 fn pool() -> CUmemoryPool {
     let mut pool = null_mut();
     assert_eq!(create_pool(&mut pool), CUDA_SUCCESS);
@@ -183,7 +183,7 @@ const SAFE: [(&str, Act); 15] = [
     }),
 ];
 
-/// Makes a call while a stream of the current context captures.
+/// Makes a call while a stream of the current context captures, and returns both results.
 fn during(mode: CUstreamCaptureMode, act: Act) -> (CUresult, CUresult) {
     let (capturing, mut beside) = (stream(), Beside::new());
     ok!(cuStreamBeginCapture_v2(capturing, mode));
@@ -198,7 +198,7 @@ fn during(mode: CUstreamCaptureMode, act: Act) -> (CUresult, CUresult) {
     (code, end)
 }
 
-/// Replaces the calling thread's mode.
+/// Exchanges the calling thread's capture mode.
 fn exchange(mut mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     ok!(cuThreadExchangeStreamCaptureMode(&mut mode));
     mode
@@ -288,7 +288,7 @@ fn the_mode_is_the_thread_s_own_and_global_at_first() {
 fn other_threads_mind_a_global_capture_unless_their_mode_is_their_own() {
     let session = begin();
     bind(0);
-    // Whether a capture that this thread began in global mode ends at another thread's call.
+    // Each pair: a call on another thread, and whether it ends a global capture that this thread began.
     let threads: [(Act, _); 3] = [
         (|it| elsewhere(GLOBAL, it), ENDS_IT),
         (|it| elsewhere(THREAD_LOCAL, it), FINE),
@@ -301,7 +301,7 @@ fn other_threads_mind_a_global_capture_unless_their_mode_is_their_own() {
     session.assert_clean();
 }
 
-/// Queries the stream on another thread in this mode.
+/// Queries the stream on another thread in this capture mode.
 fn elsewhere(mode: CUstreamCaptureMode, beside: &Beside) -> CUresult {
     let stream = beside.stream.addr();
     let query = move || {

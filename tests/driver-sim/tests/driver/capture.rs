@@ -138,7 +138,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     bind(0);
     let (s, t, e) = (stream(), stream(), event());
     let mut graph = null_mut();
-    // Queried during the capture, the event invalidates it.
+    // A query of the event during the capture invalidates the capture.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     fails!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(e));
@@ -146,7 +146,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(t, e, 0));
     fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuEventRecord(e, s));
     fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut graph));
-    // Afterwards it counts as unrecorded until it is recorded again.
+    // After the capture the event counts as unrecorded until it is recorded again.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     ok!(cuStreamEndCapture(s, &mut graph));
@@ -157,7 +157,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     ok!(cuEventRecord(e, s));
     ok!(cuStreamWaitEvent(t, e, 0));
     ok!(cuEventSynchronize(e));
-    // Destroying it does not invalidate a capture.
+    // Destroying the event does not invalidate a capture.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     ok!(cuEventDestroy_v2(e));

@@ -1,4 +1,4 @@
-//! Counting calls, and making them fail.
+//! Counts calls, and makes them fail.
 
 use std::ptr::null_mut;
 

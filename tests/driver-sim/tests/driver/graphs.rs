@@ -1,4 +1,4 @@
-//! Graphs: captures, launches, lives.
+//! Graphs: captures, launches, lifetimes.
 
 mod built;
 mod captured;
@@ -18,7 +18,7 @@ use cuda_sys::*;
 
 use crate::support::*;
 
-/// What `body` enqueues on `stream`, as a graph.
+/// Captures what `body` enqueues on `stream`, and returns the graph.
 pub(super) fn capture(stream: CUstream, body: impl FnOnce()) -> CUgraph {
     let mut graph = null_mut();
     ok!(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -44,7 +44,7 @@ pub(super) fn read(address: CUdeviceptr, bytes: usize) -> Vec<u8> {
     back
 }
 
-/// Makes `to` wait for what `from` has so far.
+/// Makes `to` wait for the work that `from` has so far.
 pub(super) fn join(from: CUstream, to: CUstream) {
     let e = event();
     ok!(cuEventRecord(e, from));
@@ -79,7 +79,7 @@ fn a_launch_runs_the_captured_work_late_and_each_time() {
     });
 }
 
-/// A graph of two branches after `first`, joined at the end.
+/// Captures a graph of two branches after `first`, joined at the end.
 pub(super) fn fork(
     s: CUstream,
     t: CUstream,
@@ -124,7 +124,7 @@ fn host_functions_run_once_a_launch() {
             ok!(cuStreamSynchronize(s));
             assert_eq!(CALLS.load(Ordering::SeqCst), 14 * launches);
         }
-        // One that never ran is not owed.
+        // A function that never ran need not be called.
         ok!(cuGraphLaunch(exec, s));
         assert_eq!(session.leaks().iter().filter(|l| l.kind == LeakKind::HostFunction).count(), 0);
         ok!(cuStreamSynchronize(s));
@@ -157,7 +157,7 @@ fn memory_must_live_until_the_launch_has_ended() {
         ok!(cuGraphLaunch(exec, s));
         ok!(cuStreamSynchronize(s));
         assert_eq!(violations(session), [ViolationKind::UseAfterFree]);
-        // A free during a launch.
+        // Memory is freed during a launch.
         let d = alloc(4);
         ok!(cuGraphExecDestroy(exec));
         ok!(cuGraphDestroy(graph));
@@ -246,7 +246,7 @@ fn graphs_and_execs_leak() {
     };
     assert_eq!(kinds(&session), [LeakKind::Stream, LeakKind::Graph, LeakKind::GraphExec]);
     destroy(graph, exec);
-    // The graph of a capture goes with it.
+    // A capture's graph is destroyed with it.
     ok!(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     assert_eq!(kinds(&session), [LeakKind::Stream]);
     ok!(cuStreamDestroy_v2(s));

@@ -26,7 +26,7 @@ pub(crate) fn array(flags: u32) -> CUarray {
     array
 }
 
-/// From pinned memory to a part of an array: bytes, rows and slices.
+/// Describes a copy from pinned memory to a part of an array, in bytes and rows.
 fn upload(from: &Pinned, array: CUarray, at: [usize; 2], size: [usize; 2]) -> CUDA_MEMCPY3D {
     CUDA_MEMCPY3D {
         srcMemoryType: CU_MEMORYTYPE_HOST,
@@ -149,7 +149,7 @@ fn rows_of_a_texture_are_as_wide_as_their_texels() {
     let session = begin();
     bind(0);
     let (texture, mut sampled) = (CUDA_TEXTURE_DESC::default(), 0);
-    // Two rows of 64 texels of four bytes.
+    // The texture needs two rows of 64 texels of four bytes.
     for (bytes, has_room) in [(512 + 255, false), (512 + 256, true)] {
         let address = alloc(bytes);
         let mut plane =
@@ -246,7 +246,7 @@ fn levels_go_with_their_mipmap() {
     let session = begin();
     bind(0);
     let (mut mipmap, mut level) = (null_mut(), null_mut());
-    // More levels than there are sizes.
+    // More levels are requested than there are sizes.
     ok!(cuMipmappedArrayCreate(&mut mipmap, &descriptor(0), 9));
     ok!(cuMipmappedArrayGetLevel(&mut level, mipmap, 3));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMipmappedArrayGetLevel(&mut level, mipmap, 4));

@@ -1,4 +1,4 @@
-//! Kernels as closures, and kernels that have none.
+//! Kernels with and without closures.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -22,7 +22,7 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry placed(.param .b8 a, .param .align 16 .b8 b[20], .param .b8 c[3],
         .param .align 4 .b8 d[16], .param .u64 .ptr .global .align 16 e) { ret; }\0";
 
-/// Launches a kernel with four threads and waits for it: the codes of both.
+/// Launches a kernel with four threads and waits for it. Returns the codes of both calls.
 fn launch(name: &str, stream: CUstream, parameters: &mut [*mut c_void]) -> [CUresult; 2] {
     let (mut module, mut function) = (null_mut(), null_mut());
     ok!(cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
@@ -72,7 +72,7 @@ fn numbers_and_slices_are_typed() {
 #[test]
 fn a_declared_kernel_has_parameters_of_its_sizes() {
     cuda_sim::kernels! {
-        /// What it wrote before it returns counts.
+        /// What it wrote before a `return` is kept.
         fn declared(x: &mut [u16; n], n: u32) in launch {
             x.iter_mut().for_each(|x| *x += n as u16 + launch.block()[0] as u16);
             if n == 3 {
@@ -113,7 +113,7 @@ fn a_kernel_without_a_closure_fails_at_its_launch() {
     });
 }
 
-/// The code alone, 801, says nothing of closures.
+/// The code alone, 801, does not mention closures.
 #[test]
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64", not(miri))),
@@ -176,7 +176,7 @@ fn what_is_beyond_pinned_memory_or_not_aligned_faults() {
     scene(8, |_, [s], _| {
         let mut pinned = null_mut();
         ok!(cuMemHostAlloc(&mut pinned, 8, 0));
-        // SAFETY: eight bytes.
+        // SAFETY: the memory has eight bytes.
         unsafe { pinned.cast::<u64>().write(0) };
         let mut address = pinned.addr() as CUdeviceptr;
         assert_eq!(launch("outside", s, &mut [(&raw mut address).cast()]), [CUDA_SUCCESS; 2]);

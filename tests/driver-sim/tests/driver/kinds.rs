@@ -1,4 +1,4 @@
-//! Memory of other kinds: in rows, managed, of other processes, of shared pools.
+//! Other kinds of memory: pitched, managed, of other processes, of shared pools.
 
 use std::ptr::null_mut;
 
@@ -40,9 +40,9 @@ fn managed_memory_is_the_hosts_too() {
     ok!(cuMemsetD8_v2(d, 7, 64));
     ok!(cuCtxSynchronize());
     let host: *const u8 = std::ptr::with_exposed_provenance(d as usize);
-    // SAFETY: 64 bytes of managed memory.
+    // SAFETY: `host` points to 64 bytes of managed memory.
     let last = unsafe { host.add(63) };
-    // SAFETY: inside those 64 bytes, which no work uses any more.
+    // SAFETY: the address is inside those 64 bytes, which no work uses any more.
     assert_eq!(unsafe { last.read() }, 7);
     let mut is_managed = 2_u8;
     let place = (&raw mut is_managed).cast();
@@ -115,7 +115,7 @@ fn memory_of_another_process_is_closed_not_freed() {
     ok!(cuIpcGetMemHandle(&mut handle, own));
     let mut opened = 0;
     let lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-    // Its own handle.
+    // The handle is the process's own.
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&mut opened, handle, lazy));
     handle.reserved = cuda_sim::foreign_memory(64).map(|byte| byte as _);
     ok!(cuIpcOpenMemHandle_v2(&mut opened, handle, lazy));
@@ -168,7 +168,7 @@ fn a_pool_is_found_by_its_file() {
     let number = |fd: i32| std::ptr::without_provenance_mut(fd as usize);
     ok!(cuMemPoolImportFromShareableHandle(&mut imported, number(copy.as_raw_fd()), DESCRIPTOR, 0));
     ok!(cuMemPoolDestroy(imported));
-    // The number becomes that of another file.
+    // The descriptor's number now names another file.
     let other = File::open("/dev/null").expect("it exists");
     // SAFETY: both are open, and `exported` closes the second one.
     assert_eq!(unsafe { dup2(other.as_raw_fd(), fd) }, fd);

@@ -22,7 +22,7 @@ pub(crate) fn properties() -> CUmemAllocationProp {
 /// `CUmemAccessDesc` of device 0.
 pub(crate) fn access(flags: u32) -> CUmemAccessDesc {
     let mut access = CUmemAccessDesc::default();
-    // SAFETY: three words in every header: kind and number of the location, flags.
+    // SAFETY: in every header it is three words: kind and number of the location, flags.
     unsafe { (&raw mut access).cast::<[u32; 3]>().write([1, 0, flags]) };
     access
 }
@@ -46,7 +46,7 @@ pub(crate) fn create(bytes: usize) -> CUmemGenericAllocationHandle {
     handle
 }
 
-/// Memory that can be exported, and a descriptor of it.
+/// Creates memory that can be exported, and exports it as a descriptor.
 #[cfg(unix)]
 pub(crate) fn exported(bytes: usize) -> (CUmemGenericAllocationHandle, i32) {
     let properties = CUmemAllocationProp { requestedHandleTypes: DESCRIPTOR, ..properties() };
@@ -102,7 +102,7 @@ fn unmapping_behind_queued_work_is_reported() {
     let address = reserve(step);
     let memory = create(step);
     ok!(cuMemMap(address, step, 0, memory, 0));
-    // Mapped memory stays without its handle.
+    // Mapped memory stays after its handle is released.
     ok!(cuMemRelease(memory));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemRelease(memory));
     assert_eq!(violations(&session), [DanglingHandle]);
@@ -182,7 +182,7 @@ fn an_import_of_memory_without_handles_makes_one() {
     let address = reserve(step);
     ok!(cuMemMap(address, step, 0, memory, 0));
     ok!(cuMemRelease(memory));
-    // It has the handle that was released.
+    // The new memory gets the handle that was released.
     let other = create(step);
     assert_eq!(other, memory);
     let (mut imported, shared) = (0, std::ptr::without_provenance_mut(fd.as_raw_fd() as usize));

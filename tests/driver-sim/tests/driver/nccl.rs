@@ -49,7 +49,7 @@ pub(crate) mod symbol {
 
     use super::{Comm, Config, UniqueId};
 
-    // The simulator in this process has them.
+    // The simulator in this process defines these functions.
     unsafe extern "C" {
         pub(crate) fn ncclGetVersion(version: *mut c_int) -> c_int;
         pub(crate) fn ncclGetUniqueId(id: *mut UniqueId) -> c_int;
@@ -209,7 +209,7 @@ macro_rules! gives {
     };
 }
 
-/// Calls a function of NCCL that must return success, or go on and then succeed.
+/// Calls a function of NCCL that must return success, or be in progress and then succeed.
 macro_rules! goes {
     ($comm:expr, $function:ident($($arg:expr),* $(,)?)) => {
         match nccl!($function($($arg),*)) {
@@ -241,7 +241,7 @@ pub(crate) fn state_of(comm: Comm) -> c_int {
     state
 }
 
-/// The state once nothing is in progress.
+/// Returns the state once no operation is in progress.
 pub(crate) fn settled(comm: Comm) -> c_int {
     let states = (0..10).map(|_| state_of(comm));
     states.into_iter().find(|state| *state != IN_PROGRESS).expect("ends within ten polls")
@@ -252,7 +252,7 @@ pub(crate) struct Rank {
     pub(crate) comm: Comm,
     pub(crate) context: CUcontext,
     pub(crate) stream: CUstream,
-    /// 64 bytes each.
+    /// Buffers of 64 bytes each.
     pub(crate) from: CUdeviceptr,
     pub(crate) to: CUdeviceptr,
 }
@@ -275,9 +275,9 @@ impl Rank {
         ok!(cuStreamSynchronize(self.stream));
     }
 
-    /// What is at `to` after all work of the stream.
+    /// Reads what is at `to` after all work of the stream.
     pub(crate) fn read(&self, bytes: usize) -> Vec<u8> {
-        // Its free waits for all work of its context.
+        // Freeing `pinned` waits for all work of its context.
         ok!(cuCtxSetCurrent(self.context));
         let pinned = Pinned::new(&vec![0; bytes]);
         ok!(cuMemcpyDtoHAsync_v2(pinned.0, self.to, bytes, self.stream));
@@ -294,14 +294,14 @@ impl Rank {
     }
 }
 
-/// Ranks on the devices from 0 on that do not block, have joined, and are connected.
+/// Returns non-blocking ranks on the devices from 0 on that have joined and are connected.
 pub(crate) fn ranks<const N: usize>() -> [Rank; N] {
     let ranks = joined();
     connect(&ranks);
     ranks
 }
 
-/// Connects ranks, by a group of all operations that they connect in.
+/// Connects ranks, by a group of all operations that connect them.
 pub(crate) fn connect(ranks: &[Rank]) {
     done!(ncclGroupStart());
     for rank in ranks {
@@ -317,7 +317,7 @@ pub(crate) fn connect(ranks: &[Rank]) {
     ranks.iter().for_each(Rank::wait);
 }
 
-/// Ranks on the devices from 0 on that do not block, and have joined.
+/// Returns non-blocking ranks on the devices from 0 on that have joined.
 pub(crate) fn joined<const N: usize>() -> [Rank; N] {
     let (id, mut next) = (unique(), 0);
     let ranks = [(); N].map(|()| {
@@ -334,7 +334,7 @@ pub(crate) fn joined<const N: usize>() -> [Rank; N] {
     ranks
 }
 
-/// Releases what ranks have; their work is waited for first.
+/// Waits for the ranks' work, then releases what they own.
 pub(crate) fn release(session: &Session, ranks: impl IntoIterator<Item = Rank>) {
     for rank in ranks {
         rank.wait();
@@ -344,7 +344,7 @@ pub(crate) fn release(session: &Session, ranks: impl IntoIterator<Item = Rank>) 
     session.assert_clean();
 }
 
-/// Releases all but the communicator.
+/// Releases all that a rank owns except the communicator.
 pub(crate) fn discard(rank: &Rank) {
     rank.wait();
     ok!(cuMemFree_v2(rank.from));

@@ -1,4 +1,4 @@
-//! The ordering checker: what it reports, and what it must not.
+//! The ordering checker: what it must report, and what it must not.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -52,7 +52,7 @@ fn a_writer_comes_after_every_reader() {
             ok!(cuMemcpyDtoHAsync_v2(a.0, d, 16, s));
             ok!(cuMemcpyDtoHAsync_v2(b.0, d, 16, t));
             assert!(session.violations().is_empty(), "two readers need no order");
-            // Ordered after the reader on its own stream, not after the other one.
+            // The fill is ordered after the reader on its own stream, not after the other one.
             ok!(cuMemsetD8Async(d, 1, 16, writer));
             assert_eq!(violations(session), [Race]);
         }
@@ -139,8 +139,7 @@ fn a_recycled_stream_handle_inherits_nothing() {
     session.assert_clean();
 }
 
-/// What a host function has signalled to the program needs no call to be known; work after the
-/// function does.
+/// The program knows without a call what a host function has signalled; work after the function needs one.
 #[test]
 fn a_host_function_tells_the_host() {
     unsafe extern "C" fn tell(data: *mut std::ffi::c_void) {
@@ -175,7 +174,7 @@ fn a_host_function_tells_the_host() {
 #[test]
 fn a_context_has_waited_for_what_its_destroyed_streams_waited_for() {
     let session = begin();
-    // The work of a stream is done when it is destroyed, which the host does not know.
+    // The work of a stream is complete when it is destroyed, which the host does not know.
     session.set_mode(cuda_sim::Mode::Eager);
     bind(1);
     let t = stream();

@@ -18,7 +18,7 @@ fn access(device: u32, flags: CUmemAccess_flags) -> [u32; 3] {
     [CU_MEM_LOCATION_TYPE_DEVICE.0, device, flags.0]
 }
 
-/// Every asynchronous copy that names no device, between `d` and elsewhere.
+/// Makes every asynchronous copy that names no device, between `d` and other memory.
 fn copies(d: CUdeviceptr, p: &Pinned, s: CUstream) -> [CUresult; 7] {
     let mut pageable = [0_u8; 8];
     let host = p.0.addr() as CUdeviceptr;
@@ -112,7 +112,7 @@ fn copies_between_two_devices() {
     ok!(cuMemPoolSetAccess(pool, shut.as_ptr().cast(), 1));
     ok!(cuCtxSetCurrent(a));
 
-    // Each context is that of its memory.
+    // Each context must be that of its memory.
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(y, a, x, b, 64, s));
     assert_eq!(violations(&session), [ViolationKind::WrongDevice]);
 
@@ -159,7 +159,7 @@ fn copies_of_rows_name_the_contexts_of_their_memory() {
     }
     let odd = CUDA_MEMCPY3D_PEER { srcContext: null_mut(), ..copy };
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemcpy3DPeerAsync(&odd, s));
-    // "Ignored" where the end is an array.
+    // The context is "ignored" if the end is an array.
     let from_array = CUDA_MEMCPY3D_PEER {
         srcMemoryType: CU_MEMORYTYPE_ARRAY,
         srcArray: array,

@@ -1,4 +1,4 @@
-//! Queues of streams are finite.
+//! The queues of streams are finite.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,13 +11,13 @@ use cuda_sys::*;
 
 use crate::support::*;
 
-/// What fits after a wait for a value, on an H200 with driver 580.
+/// Numbers that fit behind a wait for a value, on an H200 with driver 580.
 const COMMANDS: u64 = 1020;
 const CALLS: u64 = 56;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
-/// Ends the stall, also where an assertion fails: the memory would wait for the stream.
+/// Ends the stall, even if an assertion fails: freeing the memory would wait for the stream.
 struct Go<'a>(&'a AtomicU32);
 
 impl Drop for Go<'_> {
@@ -26,7 +26,7 @@ impl Drop for Go<'_> {
     }
 }
 
-/// Runs `body` with a stream that waits for the value, and what is to be written there.
+/// Runs `body` with a stream that waits for the value, and the address of the value.
 fn stalled(body: impl FnOnce(&Session, CUstream, CUdeviceptr, &AtomicU32)) {
     let session = begin();
     bind(0);
@@ -100,7 +100,7 @@ fn a_call_waits_until_another_thread_ends_the_stall() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 session.await_calls("cuMemsetD8Async", COMMANDS + 1);
-                // The call is in, and the lock on the driver free: it waits.
+                // The call has enqueued its work and released the lock on the driver: it waits.
                 assert!(session.pending_ops() > COMMANDS);
                 go.store(1, Ordering::Release);
             });

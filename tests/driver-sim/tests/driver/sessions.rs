@@ -1,4 +1,4 @@
-//! What the simulator says of a test, or a program, that goes wrong.
+//! What the simulator reports about a test or a program that fails.
 
 use std::env;
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUstream};
 
 use crate::support::*;
 
-/// The message of a panic.
+/// Returns the message of `body`'s panic.
 fn panicked(body: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(body)).expect_err("it panics");
     *payload.downcast::<String>().expect("a message")
@@ -25,7 +25,7 @@ fn a_thread_has_one_session() {
     drop(begin());
 }
 
-// Not inlined, or a program without debug information names the function that it is inlined into.
+// Not inlined: without debug information, a program names the function that it is inlined into.
 #[inline(never)]
 fn leaking() -> (*mut c_void, CUstream) {
     let (mut pinned, mut stream) = (null_mut(), null_mut());

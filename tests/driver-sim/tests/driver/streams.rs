@@ -1,4 +1,4 @@
-//! When queued work runs.
+//! The times at which queued work runs.
 
 use std::ptr::null_mut;
 
@@ -45,7 +45,7 @@ fn what_a_session_sets_ends_with_it() {
     });
     scene(4, |_, [s], d| {
         ok!(cuMemsetD8Async(d, 1, 4, s));
-        // SAFETY: a stream of this scene.
+        // SAFETY: the stream belongs to this scene.
         let polls = (0..10).find(|_| unsafe { cuStreamQuery(s) } == CUDA_SUCCESS);
         assert!(polls.is_some(), "the first session's answers go on");
         ok!(cuStreamSynchronize(s));

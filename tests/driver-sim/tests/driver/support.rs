@@ -1,4 +1,4 @@
-//! Shorthands for raw driver calls that every test makes.
+//! Shorthands for raw driver calls that the tests make.
 
 use std::env;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use std::sync::Once;
 use cuda_sim::{Config, Session};
 use cuda_sys::*;
 
-/// One test of this program in a process of its own.
+/// Returns a command that runs one test of this program in a process of its own.
 pub(crate) fn again(test: &str) -> Command {
     let mut program = Command::new(env::current_exe().expect("this program has a path"));
     program.args(["--exact", test, "--nocapture"]);
@@ -20,7 +20,7 @@ pub(crate) fn again(test: &str) -> Command {
 pub(crate) fn begin() -> Session {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // The driver is as old as that.
+        // The missing symbol makes the driver as old as that.
         let config = Config::default().memory(1 << 30).quarantine(2).missing(["cuProfilerStart"]);
         cuda_sim::install(config).expect("no driver yet");
         assert_eq!(call!(cuInit(0)), CUDA_SUCCESS);
@@ -76,7 +76,7 @@ pub(crate) fn current() -> CUcontext {
     context
 }
 
-/// A non-blocking stream.
+/// Creates a non-blocking stream.
 pub(crate) fn stream() -> CUstream {
     let mut stream = null_mut();
     ok!(cuStreamCreate(&mut stream, 1));

@@ -1,4 +1,4 @@
-//! Threaded mode: schedules drawn from a seed; host memory moves while the program goes on.
+//! Threaded mode: schedules drawn from a seed; host memory moves while the program continues.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use crate::support::*;
 
 const SEEDS: u64 = if cfg!(miri) { 4 } else { 64 };
 
-/// A copy up and down again beside other work: the answers of queries meanwhile, and the resulting
+/// Copies up and down again beside other work. Returns the answers of queries meanwhile, and the resulting
 /// bytes.
 fn program(session: &Session) -> (Vec<CUresult>, Vec<u8>) {
     bind(0);
@@ -61,7 +61,7 @@ fn a_seed_is_a_schedule() {
     assert!(schedules.len() > 1, "all seeds are the same schedule");
 }
 
-/// Polling alone reaches the end, whatever the seed.
+/// Polling alone completes the work, whatever the seed.
 #[test]
 fn queries_end() {
     for seed in 0..SEEDS {
@@ -81,7 +81,7 @@ fn queries_end() {
     }
 }
 
-/// The memory stays allocated until the thread that writes it is done, and the free is reported.
+/// The memory stays allocated until the thread that writes it has ended, and the free is reported.
 #[test]
 fn pinned_memory_given_back_under_a_copy() {
     let mut found = BTreeSet::new();
@@ -93,7 +93,7 @@ fn pinned_memory_given_back_under_a_copy() {
         bind(0);
         let p = Pinned::new(&[0; 16]);
         ok!(cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
-        // Waits for its own device, not for the other device's stream.
+        // Freeing waits for the memory's own device, not for the other device's stream.
         drop(p);
         ok!(cuStreamSynchronize(s));
         ok!(cuMemFree_v2(d));
@@ -108,7 +108,7 @@ fn pinned_memory_given_back_under_a_copy() {
     assert_eq!(found, BTreeSet::from([1, 2]));
 }
 
-/// A context that is destroyed during its copies ends them.
+/// Destroying a context during its copies ends them.
 #[test]
 fn a_context_destroyed_under_a_copy() {
     for seed in 0..SEEDS {
@@ -130,8 +130,8 @@ struct Handles(CUstream, CUdeviceptr);
 // SAFETY: any thread may use the driver's streams.
 unsafe impl Send for Handles {}
 
-/// Work that one thread has waited for is ordered before work of a thread that it signals, whatever
-/// the schedule: the driver sees nothing of the signal.
+/// Work that one thread has waited for is ordered before work of a thread that it signals, whatever the
+/// schedule: the driver does not see the signal.
 #[test]
 fn a_wait_signalled_to_another_thread() {
     for seed in 0..SEEDS {

@@ -17,7 +17,7 @@ fn the_host_ends_a_wait_without_a_call() {
     let go = unsafe { AtomicU32::from_ptr(memory.0.cast()) };
     // SAFETY: the memory has 16 bytes.
     let second = unsafe { memory.0.byte_add(8) };
-    // SAFETY: as for the first.
+    // SAFETY: as for the first value.
     let done = unsafe { AtomicU64::from_ptr(second.cast()) };
     ok!(cuStreamWaitValue32_v2(s, address, 2, 0));
     ok!(cuStreamWriteValue64_v2(s, address + 8, 1 << 40, 0));

@@ -13,7 +13,7 @@ use super::{Case, first, refused, stream};
 const DEVICE: &[Resource] = &[Resource::DeviceMemory];
 const PINNED: &[Resource] = &[Resource::PinnedMemory];
 
-/// The buffer has no memory left.
+/// Asserts that the buffer has no memory left.
 fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
     assert_eq!((buffer.len(), buffer.capacity()), (0, 0));
     let stream = stream();
@@ -169,7 +169,7 @@ fn physical_memory() {
     .run();
 }
 
-/// The imported memory that a buffer was mapped from is given up with it.
+/// The imported memory that a buffer was mapped from is given up with the buffer.
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
@@ -181,7 +181,7 @@ fn memory_of_another_interface() {
         let (_, context) = first()?;
         let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
-        // SAFETY: of this size, and no other code uses it.
+        // SAFETY: the descriptor is of this size, and no other code uses the memory.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
         imported.map_err(Error::from)
     }
@@ -209,7 +209,7 @@ fn memory_of_another_interface() {
         make: || {
             let fd = std::fs::File::open("/dev/null").expect("a file").into();
             let kind = ExternalSemaphoreKind::Timeline;
-            // SAFETY: the simulated driver takes any descriptor for a semaphore's.
+            // SAFETY: the simulated driver accepts any descriptor as a semaphore.
             let imported = unsafe { ExternalSemaphore::import_fd(&first()?.1, fd, kind) };
             imported.map_err(Error::from)
         },

@@ -13,7 +13,7 @@ use super::program::{Step, Work};
 use crate::property::outcome::{Contents, Departure, alike, allowed, known, same};
 use crate::property::program::On;
 
-/// Memory that is between two owners.
+/// Memory in transit between two owners.
 #[derive(Default)]
 pub(super) struct Hands {
     device: Mutex<Vec<Owned<DeviceMemory>>>,
@@ -28,7 +28,7 @@ pub(super) struct Worker<'a> {
     streams: Vec<Stream>,
 }
 
-/// Objects that are bound to the thread and cannot be passed on.
+/// Objects that are bound to the thread and cannot be passed to another.
 #[derive(Default)]
 struct Bound {
     guards: Vec<Guard>,
@@ -61,7 +61,7 @@ macro_rules! with_stream {
 }
 
 impl<'a> Worker<'a> {
-    /// Begins with its parts of the shared buffers, which are zero.
+    /// Creates a thread's objects, with its parts of the shared buffers, which are zero.
     pub(super) fn new(
         shared: &'a Shared,
         device: DeviceSliceMut<'a, u8>,
@@ -70,7 +70,7 @@ impl<'a> Worker<'a> {
         Self { shared, device: Bank::new(device), pinned: Bank::new(pinned), streams: Vec::new() }
     }
 
-    /// Runs all steps; then checks the thread's own memory, and returns what its parts hold.
+    /// Runs all steps, then checks the thread's own memory, and returns the contents of its parts.
     pub(super) fn run(
         mut self,
         steps: Vec<Step>,
@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// One of the streams that all threads use, or the thread's own.
+    /// Returns one of the streams that all threads use, or of the thread's own.
     fn created(&self, index: u8) -> Stream {
         let all: Vec<_> = self.shared.streams.iter().chain(&self.streams).collect();
         all[usize::from(index) % all.len()].clone()
@@ -186,7 +186,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The buffer's home must be a created stream.
+    /// Allocates a buffer; its home must be a created stream.
     fn alloc(&self, on: On, len: usize, zeroed: bool) -> Result<Owned<DeviceMemory>> {
         let home = match on {
             On::Created(index) | On::PerThread(index) => self.created(index),

@@ -4,7 +4,7 @@ use cuda_core::{Buffer, Memory, Slice, SliceMut};
 
 use crate::property::outcome::{Contents, take};
 
-/// Buffers that a thread may have.
+/// The most buffers that a thread may have.
 const MOST: usize = 4;
 
 /// The thread's part of a shared buffer, and buffers of its own, with the model of their contents.
@@ -23,7 +23,7 @@ enum Which {
 }
 
 impl<'a, M: Memory> Bank<'a, M> {
-    /// With a part that is zero.
+    /// Creates a bank with a part that is zero.
     pub(super) fn new(part: SliceMut<'a, u8, M>) -> Self {
         let contents = vec![Some(0); part.len()];
         Self { part: (part, contents), own: Vec::new() }
@@ -45,12 +45,12 @@ impl<'a, M: Memory> Bank<'a, M> {
         &self.own
     }
 
-    /// The model of its part.
+    /// Returns the model of the thread's part.
     pub(super) fn into_contents(self) -> Contents {
         self.part.1
     }
 
-    /// Memory to read: the thread's own, or that which all threads read.
+    /// Returns memory to read: the thread's own, or that which all threads read.
     pub(super) fn source<'b>(
         &'b self,
         shared: &'b Owned<M>,
@@ -63,7 +63,7 @@ impl<'a, M: Memory> Bank<'a, M> {
         }
     }
 
-    /// Memory to write.
+    /// Returns memory to write.
     pub(super) fn target(&mut self, number: u8) -> (SliceMut<'_, u8, M>, &mut Contents) {
         match self.which(number, false) {
             Which::Part | Which::Shared => (self.part.0.reborrow(), &mut self.part.1),
@@ -74,7 +74,7 @@ impl<'a, M: Memory> Bank<'a, M> {
         }
     }
 
-    /// Memory to read, with other memory to write.
+    /// Returns memory to read, and other memory to write.
     #[allow(clippy::type_complexity, reason = "two pairs, each used immediately")]
     pub(super) fn both<'b>(
         &'b mut self,

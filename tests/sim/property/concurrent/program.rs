@@ -40,7 +40,7 @@ pub(super) enum Work {
     DownloadTo { from: Part },
 }
 
-/// Up to `longest` steps of one thread.
+/// Generates up to `longest` steps of one thread.
 pub(super) fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 0..=longest)
 }

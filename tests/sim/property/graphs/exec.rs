@@ -1,4 +1,4 @@
-//! An executable graph, and what a launch of it does.
+//! An executable graph, and the effect of its launches.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ pub(super) struct Exec {
     exec: GraphExec,
     how: How,
     nodes: Vec<ExecNode>,
-    /// Pinned memory that it goes on using, although no node does.
+    /// Pinned memory that it continues to use, although no node does.
     kept: Vec<usize>,
     _executables: Rc<()>,
 }
@@ -23,14 +23,14 @@ pub(super) struct Exec {
 struct ExecNode {
     node: Node,
     enabled: bool,
-    /// Whether it lets go of memory when it is changed, and ends its uses when it is left out.
+    /// Whether it releases memory when the node is changed, and ends its uses when the node is disabled.
     known: bool,
-    /// Its memory need not be lent.
+    /// Whether the node's memory need not be lent.
     left_out: bool,
 }
 
 impl Exec {
-    /// None if the graph must not be instantiated, and was not.
+    /// Instantiates a graph. Returns `None` if that must be refused, and was.
     pub(super) fn new(graph: &Recorded, memory: &Memories) -> Result<Option<Self>, Departure> {
         let Recorded { graph: raw, how, nodes, executables } = graph;
         let is_there = |number| memory.pinned.iter().any(|held| held.is(number));
@@ -58,7 +58,7 @@ impl Exec {
         let id = node.plain().filter(|_| self.how == How::Chain);
         if let (Some(id), Some((op, views))) = (id, memory.choose(work)) {
             views.set(&mut self.exec, id)?;
-            // After an update, what it used stays in use until the next one.
+            // After an update, memory that it used stays in use until the next update.
             self.kept.extend(node.op.pinned().filter(|_| !*known));
             (node.op, *known) = (op, true);
         }
@@ -99,7 +99,7 @@ impl Exec {
                 self.kept.clear();
                 Ok(())
             }
-            // The operations conflict in another way, or there is no memory for all of them.
+            // The operations conflict in another way, or some memory no longer exists.
             Ok(None) | Err(Departure::Failed(Error::GraphUpdate(_))) => Ok(()),
             Err(departure) => Err(departure),
         }
@@ -129,7 +129,7 @@ impl Exec {
     }
 }
 
-/// The result of a call that must be refused in that case, and in no other.
+/// Checks that a call was refused if, and only if, it must be, and returns its result.
 fn unless<T>(is_refused: bool, result: cuda_core::Result<T>) -> Result<Option<T>, Departure> {
     match result {
         Ok(_) if is_refused => Err(Departure::Wrong("not refused".to_owned())),

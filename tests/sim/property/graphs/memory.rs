@@ -10,7 +10,7 @@ use cuda_core::{
 use super::program::{Kind, Work};
 use crate::property::outcome::{Contents, Done, alike, pick, same, two};
 
-/// Elements of a buffer.
+/// The number of elements of a buffer.
 pub(super) const LEN: usize = 32;
 
 /// All memory, with the model of its contents.
@@ -18,7 +18,7 @@ pub(super) const LEN: usize = 32;
 pub(super) struct Memories {
     pub(super) device: Vec<Held<DeviceMemory>>,
     pub(super) pinned: Vec<Held<PinnedMemory>>,
-    /// By number; those of dropped buffers too, which graphs still use.
+    /// Contents by number, also of dropped buffers that graphs still use.
     contents: Vec<Contents>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Held<M: Memory> {
     pub(super) buffer: Buffer<u8, M>,
 }
 
-/// An operation on memory that has these numbers.
+/// An operation on the memory with these numbers.
 #[derive(Clone)]
 pub(super) struct Op {
     pub(super) work: Work,
@@ -35,7 +35,7 @@ pub(super) struct Op {
     to: usize,
 }
 
-/// The memory of an operation that is about to be enqueued.
+/// The memory for an operation that is about to be enqueued.
 pub(super) enum Views<'a> {
     Fill(DeviceSliceMut<'a, u8>, u8),
     Copy(DeviceSlice<'a, u8>, DeviceSliceMut<'a, u8>),
@@ -44,13 +44,14 @@ pub(super) enum Views<'a> {
 }
 
 impl Memories {
-    /// A buffer that is full of the value.
+    /// Adds a buffer that is filled with the value.
     pub(super) fn hold<M: Memory>(&mut self, buffer: Buffer<u8, M>, value: u8) -> Held<M> {
         self.contents.push(vec![Some(value); LEN]);
         Held { number: self.contents.len() - 1, buffer }
     }
 
-    /// The operation on what its numbers select; none if there is no such memory, or nothing to do.
+    /// Returns the operation on what its numbers select, or none if there is no such memory, or nothing to
+    /// do.
     pub(super) fn choose(&mut self, work: Work) -> Option<(Op, Views<'_>)> {
         let Self { device, pinned, .. } = self;
         let (first, second) = (work.on.from.buffer, work.on.to.buffer);
@@ -79,7 +80,7 @@ impl Memories {
         Some((Op { work, from, to }, views))
     }
 
-    /// Does in the model what an operation does.
+    /// Applies an operation to the model.
     pub(super) fn apply(&mut self, op: &Op) {
         let (from, to) = op.work.ranges();
         let new = match op.work.kind {
@@ -113,14 +114,14 @@ impl<M: Memory> Held<M> {
 }
 
 impl Work {
-    /// Where it reads and where it writes.
+    /// Returns the ranges that it reads and writes.
     fn ranges(&self) -> (Range<usize>, Range<usize>) {
         alike(self.on.from.of(LEN), self.on.to.of(LEN))
     }
 }
 
 impl Op {
-    /// The number of the pinned memory that it uses.
+    /// Returns the number of the pinned memory that it uses.
     pub(super) fn pinned(&self) -> Option<usize> {
         match self.work.kind {
             Kind::Fill | Kind::Copy => None,
@@ -140,7 +141,7 @@ impl Views<'_> {
         }
     }
 
-    /// Makes a node of an executable do this.
+    /// Changes a node of an executable to this operation.
     pub(super) fn set(self, exec: &mut GraphExec, node: NodeId) -> Result<()> {
         match self {
             Self::Fill(to, value) => exec.set_fill(node, to, value),

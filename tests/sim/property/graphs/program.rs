@@ -53,44 +53,44 @@ pub(super) enum Kind {
     Download,
 }
 
-/// How a graph is made.
+/// The way in which a graph is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Step by step, each after the one before.
+    /// Step by step, each after the previous one.
     Chain,
-    /// Step by step, each after what it conflicts with.
+    /// Step by step, each after those that it conflicts with.
     Steps,
     Streams,
     ByAccess,
 }
 
-/// An operation that a graph is to have.
+/// An operation planned for a graph.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planned {
     /// Whether it is captured on the second of two streams.
     pub(super) second: bool,
     pub(super) inside: Inside,
     pub(super) work: Work,
-    /// The driver refuses this of the operation's calls, unless there are fewer.
+    /// The number of the operation's call that the driver refuses, unless it makes fewer.
     pub(super) fails: Option<u8>,
 }
 
-/// What an operation of a graph is a part of.
+/// The construct that contains an operation of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inside {
     Nothing,
     Graph,
     Condition,
-    /// A copy by way of memory that the graph allocates, and frees at once or at its end.
+    /// A copy through memory that the graph allocates, and frees at once or at its end.
     Scratch {
         freed: bool,
     },
 }
 
-/// Operations of a graph.
+/// The largest number of operations in a graph.
 const LONGEST: usize = 5;
 
-/// Up to `longest` steps.
+/// Generates up to `longest` steps.
 pub(super) fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 1..=longest)
 }

@@ -1,4 +1,4 @@
-//! A graph, with the operations that it has.
+//! A graph, with its operations.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,23 +13,23 @@ use super::program::{How, Inside, Planned};
 pub(super) struct Recorded {
     pub(super) graph: Graph,
     pub(super) how: How,
-    /// In the order in which they take effect.
+    /// The operations, in the order in which they take effect.
     pub(super) nodes: Vec<Node>,
-    /// Shared with its executables.
+    /// Shared with the executables, to count them.
     pub(super) executables: Rc<()>,
 }
 
 #[derive(Clone)]
 pub(super) struct Node {
-    /// Of a graph that was built step by step.
+    /// The node's id, in a graph that was built step by step.
     pub(super) id: Option<NodeId>,
     pub(super) planned: Planned,
     pub(super) op: Op,
 }
 
 impl Recorded {
-    /// Leaves out what there is no memory for. [`None`] if a call failed, as planned, about which the graph
-    /// cannot do without knowing more.
+    /// Records a graph, without the operations that lack memory. Returns [`None`] if a call failed, as
+    /// planned, whose effect on the graph cannot be known.
     pub(super) fn new(
         session: &Session,
         context: &Context,
@@ -75,19 +75,19 @@ impl Recorded {
         }
     }
 
-    /// Whether it allocates memory.
+    /// Returns whether it allocates memory.
     pub(super) fn allocates(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node.planned.inside, Inside::Scratch { .. }))
     }
 
-    /// Whether it has one executable at a time.
+    /// Returns whether it can have only one executable at a time.
     pub(super) fn is_single(&self) -> bool {
         let has_conditions = |node: &Node| node.planned.inside == Inside::Condition;
         self.allocates() || self.nodes.iter().any(has_conditions)
     }
 }
 
-/// Adds operations by `add`, which gets the node before, if there is one, and returns whether the graph has
+/// Adds operations by `add`, which gets the previous node, if there is one, and returns whether the graph has
 /// the operation.
 fn add_all(
     memory: &mut Memories,
@@ -108,14 +108,14 @@ fn add_all(
 }
 
 impl Node {
-    /// Its id, if it is nothing but the operation.
+    /// Returns its id, if the node is nothing but the operation.
     pub(super) fn plain(&self) -> Option<NodeId> {
         self.id.filter(|_| self.planned.inside == Inside::Nothing)
     }
 }
 
 impl Planned {
-    /// Returns whether the graph has it: not if a call failed, as planned.
+    /// Captures the operation. Returns whether the graph has it: not if a call failed, as planned.
     fn capture(&self, session: &Session, streams: [&Stream; 2], views: Views<'_>) -> Result<bool> {
         let [stream, other] = match self.second {
             true => [streams[1], streams[0]],
@@ -152,7 +152,7 @@ impl Planned {
         let Some(nth) = self.fails else {
             return operation().map(|()| true);
         };
-        // Other threads release what was dropped before.
+        // Only on this thread, since other threads release what was dropped before.
         let fault = Fault::new(CUDA_ERROR_INVALID_VALUE).nth(nth.into());
         session.inject(fault.on_this_thread());
         let done = operation();

@@ -41,7 +41,7 @@ pub(in crate::property) fn ops() -> impl Strategy<Value = ContextOp> {
 }
 
 impl ContextOp {
-    /// Whether a failure may leave the current context changed.
+    /// Returns whether a failure may leave the current context changed.
     pub(in crate::property) fn changes_current(&self) -> bool {
         use ContextOp::{Enter, Leave, Push, SetCurrent};
         matches!(self, Enter { .. } | Leave { .. } | Push { .. } | SetCurrent { .. })

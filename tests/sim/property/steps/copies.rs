@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Copies one half up, the other down, concurrently.
+    /// Copies one half up and the other down, concurrently.
     fn batch<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
@@ -237,7 +237,7 @@ impl World {
         };
         let len = device.memory.len().min(host.memory.len());
         let mid = mid.min(len);
-        // In a batch, managed memory counts as memory of the device that it was made for.
+        // In a batch, managed memory counts as memory of the device that it was created for.
         let devices = [device.memory.view().device()];
         let (up_to, down_from) = device.memory.view_mut().split_at_mut(mid)?;
         let (up_from, mut down_to) = host.memory.view_mut().split_at_mut(mid)?;

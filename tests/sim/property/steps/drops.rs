@@ -61,8 +61,7 @@ impl World {
         }
     }
 
-    /// Launches a host function that owns the memory, or that owns nothing if there is no such
-    /// memory.
+    /// Launches a host function that owns the memory, or owns nothing if there is no such memory.
     pub(super) fn drop_in_host_function<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,

@@ -1,4 +1,4 @@
-//! Ends of copies that own their host memory: waited for, dropped or forgotten.
+//! Ends of copies that own their host memory: they are waited for, dropped or forgotten.
 
 use proptest::prelude::*;
 

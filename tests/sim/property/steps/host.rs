@@ -69,8 +69,8 @@ impl World {
         Ok(())
     }
 
-    /// The managed buffer of that number. None under Miri, which knows no address that the driver returned as
-    /// a number: tests of managed memory run with permissive provenance.
+    /// Returns the managed buffer of that number. Returns none under Miri, which cannot access an address
+    /// that the driver returned as a number: tests of managed memory run with permissive provenance.
     fn managed(&mut self, number: u8) -> Option<(&mut ManagedBuffer<u8>, &mut Contents)> {
         if cfg!(miri) {
             return None;
@@ -87,7 +87,7 @@ impl World {
     }
 }
 
-/// Compares the contents, then writes others.
+/// Compares the contents, then writes other values.
 fn write(bytes: &mut [u8], contents: &mut [Option<u8>], value: u8) -> Done {
     same(bytes, contents)?;
     for (byte, i) in bytes.iter_mut().zip((0..=u8::MAX).cycle()) {

@@ -33,7 +33,7 @@ pub(in crate::property) enum Source {
 pub(in crate::property) enum Making {
     Usual,
     OnDriverPool,
-    /// Has room for two segments.
+    /// With room for two segments.
     Limited,
 }
 
@@ -115,7 +115,7 @@ impl World {
                         Ok(buffer) => {
                             self.host.push(Held { memory: OfHost::Registered(buffer), contents })
                         }
-                        // It shares a page with other registered memory.
+                        // The memory shares a page with other registered memory.
                         Err(Rejected { error, .. }) if is_registered(&error) => {}
                         Err(Rejected { error, .. }) => return Err(error.into()),
                     }
@@ -177,7 +177,7 @@ impl World {
             }
         };
         let memory = match made {
-            // All of it is in use: the limit is deliberately small.
+            // All of the pool is in use: the limit is deliberately small.
             Err(Error::PoolExhausted(_)) => return Ok(()),
             other => other?,
         };
@@ -197,7 +197,7 @@ impl World {
         Ok(filled?)
     }
 
-    /// The program's pool on the device.
+    /// Returns the program's pool on the device.
     fn pool_of(&mut self, device: Device) -> cuda_core::Result<MemoryPool> {
         if let Some(pool) = self.pools.iter().find(|pool| pool.device() == device) {
             return Ok(pool.clone());

@@ -1,7 +1,7 @@
 //! Values that a program forgot on purpose.
 //!
-//! They are kept until everything else of the program has been dropped, and compared and dropped
-//! then: so their memory must still exist, and nothing may be left afterwards.
+//! They are kept until everything else of the program has been dropped, and are then compared and dropped. So
+//! their memory must still exist, and nothing may remain afterwards.
 
 use cuda_core::{Context, InFlight};
 use cuda_sim::{Leak, LeakKind};
@@ -22,7 +22,7 @@ pub(in crate::property) struct Forgotten {
     pub(super) calls: Calls,
 }
 
-/// What remains of a program permanently.
+/// What a program leaves behind permanently.
 pub(in crate::property) struct Left {
     pub(in crate::property) peers: Vec<(Context, Context)>,
     contexts: usize,
@@ -30,7 +30,7 @@ pub(in crate::property) struct Left {
 }
 
 impl Forgotten {
-    /// A guard belongs to one thread, and is forgotten there permanently.
+    /// Records a forgotten guard, which belongs to one thread, and is forgotten there permanently.
     pub(in crate::property) fn enter(&mut self) {
         self.contexts += 2;
     }
@@ -46,8 +46,7 @@ impl Forgotten {
 }
 
 impl Left {
-    /// Asserts that every host function has run, and that only contexts of forgotten guards are
-    /// left.
+    /// Asserts that every host function has run, and that only contexts of forgotten guards remain.
     pub(in crate::property) fn explain(&self, leaks: &[Leak]) -> Result<(), String> {
         self.calls.compare()?;
         if leaks.len() <= self.contexts && leaks.iter().all(|leak| self.keeps(leak)) {
@@ -60,7 +59,7 @@ impl Left {
         leak.kind == LeakKind::Context && self.contexts > 0
     }
 
-    /// Whether host functions have all been called or dropped.
+    /// Returns whether all host functions have been called or dropped.
     pub(in crate::property) fn calls_are_gone(&self) -> bool {
         self.calls.are_gone()
     }

@@ -1,4 +1,4 @@
-//! Memory of all kinds, as two: device memory and host memory.
+//! Memory of all kinds, represented as two: device memory and host memory.
 
 use cuda_core::{
     Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedSlice, PinnedSliceMut,
@@ -37,7 +37,7 @@ impl OfDevice {
         }
     }
 
-    /// The device whose streams may use it; for managed memory, the stream's own.
+    /// Returns the device whose streams may use it; for managed memory, the stream's own device.
     pub(in crate::property) fn device_for<K: StreamKind>(&self, stream: &Stream<K>) -> Device {
         match self {
             Self::Plain(buffer) => buffer.device(),

@@ -1,16 +1,16 @@
-//! Kernels declared with their parameters, as their C++ declares them.
+//! The macro that declares kernels with their parameters, as in C++.
 
-/// Registers kernels by what they do, each in one function: from its parameters follows what a launch
-/// touches, and in its body they have their types. A parameter is a value: a number, `bool`, an array, a
-/// struct that is an [`Element`](crate::Element); or `&[T; len]` for elements that the kernel reads, or
-/// `&mut [T; len]` for elements that it writes and may read; `len`, any integer, may name parameters that
-/// are numbers. `in launch` after the parameters gives the launch's
-/// [`Arguments`](crate::Arguments) a name, for its grid and block.
+/// Registers kernels, each as one function. The parameters determine what a launch touches, and have their
+/// types in the body. A parameter is a value (a number, `bool`, an array, or a struct that is an
+/// [`Element`](crate::Element)), `&[T; len]` for elements that the kernel reads, or `&mut [T; len]` for
+/// elements that it writes and may read. `len`, of any integer type, may name parameters that are numbers.
+/// `in launch` after the parameters names the launch's [`Arguments`](crate::Arguments), for its grid and
+/// block.
 ///
-/// The body runs once for a launch, not once for each thread. A launch of a kernel whose parameters have
-/// other sizes is refused, as that of a kernel that is not registered.
+/// The body runs once per launch, not once per thread. If the kernel's parameters have other sizes, the
+/// launch is refused, as for a kernel that is not registered.
 ///
-/// For anything else, such as addresses in memory, textures and conditions, there is
+/// For anything else, such as addresses in memory, textures and conditions, use
 /// [`register_kernel`](crate::register_kernel).
 ///
 /// ```
@@ -80,7 +80,7 @@ macro_rules! kernels {
                 $(let mut $w: Vec<$W> = memory.slice($launch.address($at_w))?;)*
                 {
                     $(#[allow(unused_variables)] let $w: &mut [$W] = &mut $w;)*
-                    // A `return` ends the kernel, and what it wrote is written.
+                    // After a `return` in the body, what it wrote is still written back.
                     $crate::run_kernel_body(|| $body);
                 }
                 $(memory.write_slice($launch.address($at_w), $w)?;)*

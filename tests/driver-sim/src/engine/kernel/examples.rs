@@ -1,5 +1,5 @@
-//! The kernels of `cuda-core`'s examples, for the simulator as a library, where no program can register
-//! its own.
+//! The kernels of `cuda-core`'s examples, for the simulator as a library, where programs cannot register
+//! kernels.
 
 use super::register_kernel;
 

@@ -1,4 +1,4 @@
-//! The kernels that are registered, by name.
+//! The registered kernels, by name.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ type Body = dyn Fn(&Arguments, &mut Memory<'_>) -> Result<(), Trap> + Send + Syn
 
 #[derive(Clone)]
 pub(super) struct Kernel {
-    /// The sizes of its parameters in bytes, if it was declared with them.
+    /// The sizes of the parameters in bytes, if the kernel was declared with them.
     parameters: Option<&'static [usize]>,
     pub(super) touches: Arc<Touches>,
     pub(super) body: Arc<Body>,
@@ -18,12 +18,12 @@ pub(super) struct Kernel {
 
 static KERNELS: Mutex<BTreeMap<String, Kernel>> = Mutex::new(BTreeMap::new());
 
-/// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns.
-/// The last registration of a name counts. A module's text must declare a kernel of that name.
+/// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns. A later
+/// registration of the same name replaces it. A module's text must declare a kernel of that name.
 /// [`kernels!`](crate::kernels!) is shorter, for kernels whose parameters are numbers and arrays.
 ///
-/// The simulator calls both under the driver's lock: they cannot call the driver. If one panics, the
-/// simulator reports the message, and the launch fails as one that faults: every later call in its
+/// The simulator calls both closures under the driver's lock: they cannot call the driver. If one panics, the
+/// simulator reports the message, and the launch fails like a kernel that faults: every later call in its
 /// context returns `CUDA_ERROR_LAUNCH_FAILED`.
 ///
 /// ```
@@ -53,7 +53,7 @@ pub fn register_kernel(
     register(name, Kernel { parameters: None, touches: Arc::new(touches), body: Arc::new(body) });
 }
 
-/// [`register_kernel`] for launches with parameters of these sizes alone.
+/// Like [`register_kernel`], only for launches with parameters of these sizes.
 #[doc(hidden)]
 pub fn register_declared_kernel(
     name: &str,
@@ -74,7 +74,7 @@ pub(crate) fn any_registered() -> bool {
     !KERNELS.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
-/// The kernel of this name, unless it was declared with parameters of other sizes.
+/// Returns the kernel of this name, unless it was declared with parameters of other sizes.
 pub(super) fn registered(name: &str, sizes: &[usize]) -> Option<Kernel> {
     let kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
     let kernel = kernels.get(name)?;

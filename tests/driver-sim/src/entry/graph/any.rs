@@ -1,4 +1,4 @@
-//! Nodes whose kind their parameters say.
+//! Nodes whose parameters name their kind.
 
 use std::sync::atomic::Ordering;
 
@@ -12,11 +12,11 @@ use crate::engine::work::Work;
 use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 
-/// Adds a node of any kind but these: allocations and frees, which only captures make, and semaphores,
-/// values and batches of copies, which the simulator has no nodes for.
+/// Adds a node of any kind except allocations and frees, which only captures make, and semaphores, values and
+/// batches of copies, for which the simulator has no nodes.
 ///
 /// # Safety
-/// `params` is null or valid, as the function of its kind needs it.
+/// `params` is null, or valid for the function that adds a node of its kind.
 pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outcome {
     // SAFETY: this function's contract.
     let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -34,28 +34,28 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
         CU_GRAPH_NODE_TYPE_CONDITIONAL => size_of::<CUDA_CONDITIONAL_NODE_PARAMS>(),
         _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
     };
-    // SAFETY: the member that covers all others.
+    // SAFETY: `reserved1` covers all other members.
     let words = unsafe { params.reserved1 };
-    // An H200 with driver 580 refuses these, too.
+    // An H200 with driver 580 refuses non-zero words, too.
     if words[used / size_of_val(&words[0])..].iter().any(|word| *word != 0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let task = match kind {
         CU_GRAPH_NODE_TYPE_KERNEL => {
             needs_context(call)?;
-            // Laid out as the second form.
+            // Has the layout of the second version.
             let kernel = (&raw const params.kernel).cast::<CUDA_KERNEL_NODE_PARAMS_v2>();
-            // SAFETY: the member that the type says, and this function's contract.
+            // SAFETY: the type selects this member; this function's contract.
             unsafe { task::kernel(call, kernel, LaunchAttributes::default()) }?
         }
         CU_GRAPH_NODE_TYPE_MEMCPY => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             let copy = unsafe { &params.memcpy };
             // SAFETY: this function's contract.
             unsafe { task::copy(call, &copy.copyParams, Some(copy.copyCtx)) }?
         }
         CU_GRAPH_NODE_TYPE_MEMSET => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             let fill = unsafe { params.memset };
             let CUDA_MEMSET_NODE_PARAMS_v2 { dst, pitch, value, elementSize, width, height, ctx } =
                 fill;
@@ -64,13 +64,13 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
             unsafe { task::fill(call, &fill, Some(ctx)) }?
         }
         CU_GRAPH_NODE_TYPE_HOST => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             let CUDA_HOST_NODE_PARAMS_v2 { fn_, userData, .. } = unsafe { params.host };
             // SAFETY: this function's contract.
             unsafe { task::host(call, &CUDA_HOST_NODE_PARAMS { fn_, userData }) }?
         }
         CU_GRAPH_NODE_TYPE_GRAPH => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             let child = unsafe { params.graph };
             if child.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -78,15 +78,15 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
             task::child(call, to.graph, child.graph)?
         }
         CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             task::record(call, unsafe { params.eventRecord.event })?
         }
         CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             task::wait(call, unsafe { params.eventWait.event })?
         }
         CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-            // SAFETY: the member that the type says.
+            // SAFETY: the type selects this member.
             conditional(call, to.graph, unsafe { &mut params.conditional })?
         }
         _ => Task::nothing(),
@@ -112,7 +112,7 @@ fn conditional(
     };
     let condition = condition.filter(|_| params.size > 0 && params.size <= most);
     let condition = condition.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    // One node depends on a condition.
+    // At most one node may use a condition.
     if condition.used.swap(true, Ordering::Relaxed) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

@@ -1,4 +1,4 @@
-//! Graphs that are made node by node.
+//! Builds graphs node by node.
 
 use cuda_sys::*;
 
@@ -42,7 +42,7 @@ entries! {
         needs_context(call)?;
         // SAFETY: the caller passes parameters.
         let params = unsafe { task::widen(params) }?;
-        // SAFETY: they name a kernel with its parameters.
+        // SAFETY: the parameters name a kernel with its parameters.
         let task = unsafe { task::kernel(call, &params, LaunchAttributes::default()) }?;
         to.add(call, task)
     }
@@ -123,7 +123,7 @@ entries! {
     cuGraphAddNode_v2(node, graph, dependencies, data, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        // SAFETY: the caller passes as much data, or null.
+        // SAFETY: the caller passes as many edge data, or null.
         unsafe { only_default(data, count) }?;
         // SAFETY: the caller passes parameters.
         unsafe { any::add(call, to, params) }
@@ -138,7 +138,7 @@ entries! {
     cuGraphAddDependencies_v2(graph, from, to, data, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
-        // SAFETY: the caller passes as much data, or null.
+        // SAFETY: the caller passes as many edge data, or null.
         unsafe { only_default(data, count) }?;
         accepted(call.add_edges(graph, &edges))
     }
@@ -153,7 +153,7 @@ entries! {
     cuGraphRemoveDependencies_v2(graph, from, to, data, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
-        // SAFETY: the caller passes as much data, or null.
+        // SAFETY: the caller passes as many edge data, or null.
         unsafe { only_default(data, count) }?;
         refuse_memory(call, graph)?;
         accepted(call.remove_edges(graph, &edges))
@@ -162,7 +162,7 @@ entries! {
     cuGraphDestroyNode(node) |call| {
         let id = call.node(node)?;
         let graph = call.graphs.nodes[&id].graph;
-        // No node goes while a capture adds to its graph.
+        // While a capture adds to a graph, no node of it can be destroyed.
         if call.captures.values().any(|capture| capture.graph == graph) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -208,8 +208,8 @@ impl New {
     }
 }
 
-/// A kernel node is added, and changed in an executable, while a context is current: without one a driver crashes, even if the
-/// parameters name a context.
+/// Requires a current context to add a kernel node, or to change one in an exec: without one a driver
+/// crashes, even if the parameters name a context.
 pub(super) fn needs_context(call: &mut Call) -> Outcome {
     call.current().map(drop).inspect_err(|_| {
         let message = "without a current context the driver crashes";
@@ -222,7 +222,7 @@ fn accepted(is: bool) -> Outcome {
     if is { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Pairs of nodes of a graph.
+/// Reads pairs of nodes of a graph.
 ///
 /// # Safety
 /// `from` and `to` are null or point to `count` nodes.

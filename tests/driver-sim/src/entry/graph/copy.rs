@@ -1,4 +1,4 @@
-//! Copies of graphs, and their text.
+//! Clones graphs, and prints them.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -39,7 +39,7 @@ entries! {
         if path.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, so the caller passes a text that ends with a zero.
+        // SAFETY: not null, so the caller passes a NUL-terminated text.
         let path = unsafe { CStr::from_ptr(path) };
         let path = path_of(path).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let text = call.dot(id);
@@ -47,7 +47,7 @@ entries! {
     }
 }
 
-/// Any bytes on Unix, as for the driver.
+/// Accepts any bytes on Unix, like the driver.
 #[cfg(unix)]
 fn path_of(text: &CStr) -> Option<&Path> {
     use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! The life of graphs and execs, and launches.
+//! Destroys graphs; instantiates, launches and destroys execs.
 
 use std::ffi::c_ulonglong;
 
@@ -11,14 +11,14 @@ use crate::graph::exec::ExecNode;
 use crate::graph::node::NodeKind;
 use crate::handle::pointer;
 
-/// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
+/// The accepted flags: `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
 const INSTANTIATE_FLAGS: c_ulonglong = 15;
 const AUTO_FREE: c_ulonglong = 1;
 
 entries! {
     cuGraphDestroy(graph) |call| {
         let id = call.graph(graph)?;
-        // A graph that belongs to a capture or to a node is destroyed with it, and a capture needs the
+        // A graph that belongs to a capture or to a node is destroyed with its owner, and a capture needs the
         // graph that it adds to.
         let captured = call.captures.values().any(|capture| capture.graph == id);
         if captured || call.graphs.graphs[&id].owner != GraphOwner::Program {
@@ -33,7 +33,7 @@ entries! {
         unsafe { instantiate(call, exec, graph, flags) }
     }
 
-    // The first form: what it writes to the log is not specified.
+    // The oldest version; what it writes to the log is not specified.
     cuGraphInstantiate_v2(exec, graph, _error_node, _log, _log_size) |call| {
         // SAFETY: the caller passes a place for the exec.
         unsafe { instantiate(call, exec, graph, 0) }
@@ -42,7 +42,7 @@ entries! {
     cuGraphExecDestroy(exec) |call| {
         let id = call.exec(exec)?;
         let exec = &call.graphs.execs[&id];
-        // As an H100 with driver 580 does.
+        // With conditions it waits, as an H100 with driver 580 does.
         let waits = !ExecNode::conditions(&exec.steps).is_empty();
         let mut points = exec.uploads.clone();
         points.extend(exec.last.as_ref().map(|(point, _)| *point));
@@ -78,7 +78,7 @@ entries! {
     }
 }
 
-/// Waits for the last launch of a graph that allocates memory, if it was on another stream, as an H100 with
+/// Waits for the last launch of an exec that allocates memory, if it was on another stream, as an H100 with
 /// driver 580 does.
 fn wait_elsewhere(call: &mut Call, exec: CUgraphExec, stream: CUstream) -> Outcome {
     let (exec, stream) = (call.exec(exec)?, call.stream(stream)?);
@@ -104,7 +104,7 @@ unsafe fn instantiate(
     if exec.is_null() || flags & !INSTANTIATE_FLAGS != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // A graph with memory or conditions has one exec at a time.
+    // A graph with memory or conditions has at most one exec at a time.
     if call.graphs.execs.values().any(|exec| exec.graph == graph) {
         refuse_memory(call, graph)?;
         call.refuse_conditions(graph)?;

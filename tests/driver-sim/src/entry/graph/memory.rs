@@ -1,4 +1,4 @@
-//! The memory that graphs allocate.
+//! Attributes of the memory that graphs allocate.
 
 use cuda_sys::*;
 

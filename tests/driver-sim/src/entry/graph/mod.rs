@@ -31,13 +31,13 @@ pub(super) unsafe fn only_default(data: *const CUgraphEdgeData, len: usize) -> O
     if data.iter().all(default) { Ok(()) } else { Err(CUDA_ERROR_NOT_SUPPORTED) }
 }
 
-/// A graph that allocates or frees memory cannot be copied, and no part of it removed.
+/// Refuses a graph that allocates or frees memory: it cannot be copied, and no part of it removed.
 fn refuse_memory(call: &Call, graph: Id) -> Outcome {
     if call.has_memory(graph) { Err(CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
 }
 
 impl Call {
-    /// The nodes of these handles, all of them nodes of this graph, each once.
+    /// Returns the nodes of these handles. All must be nodes of this graph, each given once.
     pub(super) fn nodes_of(&mut self, graph: Id, handles: &[CUgraphNode]) -> Outcome<Vec<Id>> {
         let mut nodes = Vec::new();
         for &handle in handles {

@@ -1,4 +1,4 @@
-//! Objects of the program that graphs keep.
+//! User objects that graphs keep.
 
 use std::ffi::c_uint;
 
@@ -89,7 +89,7 @@ fn number(count: c_uint) -> Outcome<u64> {
     }
 }
 
-/// The program gives up references, of which it must have as many.
+/// Takes references from the program, which must have as many.
 fn give_up(call: &mut Call, object: Id, count: u64) -> Outcome {
     let object = call.graphs.objects.get_mut(&object).filter(|object| object.own >= count);
     object.ok_or(CUDA_ERROR_INVALID_VALUE)?.own -= count;

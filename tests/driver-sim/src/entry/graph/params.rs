@@ -1,4 +1,4 @@
-//! What the nodes of a graph do.
+//! Reads the parameters of nodes.
 
 use cuda_sys::*;
 
@@ -104,7 +104,7 @@ unsafe fn put_event(call: &Call, to: *mut CUevent, event: Id) -> Outcome {
     unsafe { put(to, pointer(handle)) }
 }
 
-/// The parameters of a kernel node. The array of pointers and the values belong to the node.
+/// Returns the parameters of a kernel node. The array of pointers and the values belong to the node.
 fn kernel_params(call: &mut Call, node: CUgraphNode) -> Outcome<CUDA_KERNEL_NODE_PARAMS_v2> {
     let id = call.node(node)?;
     let node = call.graphs.nodes.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;

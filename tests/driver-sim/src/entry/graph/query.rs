@@ -1,4 +1,4 @@
-//! The nodes of a graph and their dependencies.
+//! Lists the nodes of a graph and their dependencies.
 
 use cuda_sys::*;
 
@@ -42,7 +42,7 @@ entries! {
 
     cuGraphNodeGetDependencies_v2(node, nodes, data, count) |call| {
         let found = dependencies(call, node)?;
-        // SAFETY: the caller passes a count, and places for as much data or null.
+        // SAFETY: the caller passes a count, and places for as many edge data or null.
         unsafe { fill_data(found.len(), data, count) }?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
@@ -56,7 +56,7 @@ entries! {
 
     cuGraphNodeGetDependentNodes_v2(node, nodes, data, count) |call| {
         let found = dependents(call, node)?;
-        // SAFETY: the caller passes a count, and places for as much data or null.
+        // SAFETY: the caller passes a count, and places for as many edge data or null.
         unsafe { fill_data(found.len(), data, count) }?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
@@ -81,7 +81,7 @@ fn dependents(call: &mut Call, node: CUgraphNode) -> Outcome<Vec<CUgraphNode>> {
 }
 
 /// # Safety
-/// `count` is null or valid, and what is not null has room for as many values.
+/// `count` is null or valid, and each other pointer is null or has room for as many values.
 unsafe fn edges(
     call: &Call,
     graph: Id,
@@ -101,7 +101,7 @@ unsafe fn edges(
     unsafe { fill(&handles(call, &after), to, count, true) }
 }
 
-/// The data of edges: the simulator has none but the default, zero.
+/// Writes the data of edges: the simulator has only the default, zero.
 ///
 /// # Safety
 /// As for [`fill`].
@@ -130,9 +130,9 @@ impl Blank for CUgraphEdgeData {
     }
 }
 
-/// Answers a query that asks for the number of values if `to` is null, and otherwise for up to as
-/// many as `count` says: the places beyond the last are cleared, and `count` set if `counts`. A list
-/// with room for nothing is refused, even where there is nothing to list: seen on an H200.
+/// Answers a query. If `to` is null, it asks for the number of values, and otherwise for up to `count`
+/// values; the places beyond the last are cleared. `count` is set if `counts`. A list without room is
+/// refused, even if there is nothing to list: seen on an H200.
 ///
 /// # Safety
 /// `count` is null or valid, and `to` is null or has room for as many values.
@@ -140,8 +140,8 @@ unsafe fn fill<T: Blank>(values: &[T], to: *mut T, count: *mut usize, counts: bo
     if count.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, so valid by this function's contract; a count is read where `to` has room
-    // for as many values.
+    // SAFETY: not null, so valid by this function's contract. The count is only read if `to` has room for as
+    // many values.
     let room = if to.is_null() { 0 } else { unsafe { count.read() } };
     if room == 0 && !to.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -150,7 +150,7 @@ unsafe fn fill<T: Blank>(values: &[T], to: *mut T, count: *mut usize, counts: bo
         let value = values.get(at).copied().unwrap_or(T::blank());
         // SAFETY: `to` has room for `room` values.
         let place = unsafe { to.add(at) };
-        // SAFETY: a place of the caller's.
+        // SAFETY: the place belongs to the caller.
         unsafe { place.write(value) };
     }
     if counts && (to.is_null() || room > values.len()) {

@@ -1,4 +1,4 @@
-//! Changes of the nodes of a graph, for execs that are made later.
+//! Changes nodes of a graph, for execs that are made later.
 
 use cuda_sys::*;
 
@@ -21,7 +21,7 @@ entries! {
         let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
         // SAFETY: the caller passes parameters.
         let params = unsafe { task::widen(params) }?;
-        // SAFETY: they name a kernel with its parameters.
+        // SAFETY: the parameters name a kernel with its parameters.
         let task = unsafe { task::kernel(call, &params, attributes) }?;
         change(call, id, task)
     }

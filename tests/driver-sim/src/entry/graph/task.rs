@@ -1,4 +1,4 @@
-//! From the parameters of a node to what it does.
+//! Converts the parameters of a node to its task.
 
 use cuda_sys::*;
 
@@ -36,7 +36,7 @@ pub(super) unsafe fn kernel(
     unsafe { launch::task(call, &shape, function, params.kernelParams) }
 }
 
-/// A kernel's attributes, which no parameters change.
+/// Returns a kernel's attributes, which no parameters change.
 pub(super) fn attributes(task: &Task) -> Outcome<LaunchAttributes> {
     match &task.kind {
         NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
@@ -44,7 +44,7 @@ pub(super) fn attributes(task: &Task) -> Outcome<LaunchAttributes> {
     }
 }
 
-/// The parameters of a kernel in the first form.
+/// Converts the parameters of a kernel from the first version.
 ///
 /// # Safety
 /// `params` is null or valid for a read.
@@ -68,7 +68,7 @@ pub(super) unsafe fn widen(
     })
 }
 
-/// A copy in a context, or in the one that the node has.
+/// Returns a copy in `context`, or in the node's context if `None`.
 ///
 /// # Safety
 /// `params` is null or describes a copy. Pageable memory that it names stays for each launch.
@@ -91,7 +91,7 @@ pub(super) unsafe fn copy(
     Ok(Task { call: call.name, kind, work, accesses })
 }
 
-/// A fill on the device of a context, or on that of the memory.
+/// Returns a fill on the device of a context, or of the memory if `None`.
 ///
 /// # Safety
 /// `params` is null or valid for a read.
@@ -134,7 +134,7 @@ pub(super) unsafe fn host(call: &Call, params: *const CUDA_HOST_NODE_PARAMS) -> 
     Ok(of_kind(call.name, NodeKind::Host, work))
 }
 
-/// A copy of another graph as it is now.
+/// Returns a task with a copy of another graph as it is now.
 pub(super) fn child(call: &mut Call, of: Id, child: CUgraph) -> Outcome<Task> {
     let child = call.graph(child)?;
     if child == of {
@@ -157,7 +157,7 @@ pub(super) fn wait(call: &mut Call, event: CUevent) -> Outcome<Task> {
     Ok(of_kind(call.name, NodeKind::Wait(event), Work::Nothing))
 }
 
-/// An operation that touches no memory.
+/// Returns a task that touches no memory.
 pub(super) fn of_kind(call: &'static str, kind: NodeKind, work: Work) -> Task {
     Task { call, kind, work, accesses: Vec::new() }
 }

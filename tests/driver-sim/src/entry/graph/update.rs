@@ -1,4 +1,4 @@
-//! Changes of execs.
+//! Changes execs.
 
 use cuda_sys::*;
 
@@ -43,7 +43,7 @@ entries! {
         let attributes = task::attributes(&step(call, exec, at).task)?;
         // SAFETY: the caller passes parameters.
         let params = unsafe { task::widen(params) }?;
-        // SAFETY: they name a kernel with its parameters.
+        // SAFETY: the parameters name a kernel with its parameters.
         let task = unsafe { task::kernel(call, &params, attributes) }?;
         change(call, exec, at, task)
     }
@@ -51,14 +51,14 @@ entries! {
     cuGraphExecMemcpyNodeSetParams(exec, node, params, context) |call| {
         let (exec, at) = place(call, exec, node)?;
         // SAFETY: the caller passes null or a description.
-        let rows = unsafe { params.as_ref() }.map_or(0, |params| params.Height * params.Depth);
-        // An H200 with driver 580 changes no copies of rows, not even to others like them.
+        let rows = unsafe { params.as_ref() }.map_or(0, |params| params.Height.saturating_mul(params.Depth));
+        // An H200 with driver 580 changes no copies of rows, not even to equal ones.
         if rows > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes a description of memory that stays for each launch.
         let task = unsafe { task::copy(call, params, Some(context)) }?;
-        // On driver 580 the source stays on its device.
+        // On driver 580 the source must stay on its device.
         let source = |work: &Work| match work.parts().first() {
             Some(Work::Copy { src, .. }) => call.device_block(src).map(|block| block.device),
             _ => None,
@@ -93,7 +93,7 @@ entries! {
 
     cuGraphNodeGetEnabled(exec, node, enabled) |call| {
         let (exec, at) = switchable(call, exec, node)?;
-        // SAFETY: the caller passes a place for the answer.
+        // SAFETY: the caller passes a place for the result.
         unsafe { put(enabled, step(call, exec, at).enabled.into()) }
     }
 }
@@ -130,7 +130,7 @@ fn verdict(result: CUgraphExecUpdateResult) -> Outcome {
     }
 }
 
-/// The exec, and the position in it of what was made from this node.
+/// Returns the exec, and the position in it of the node made from `node`.
 fn place(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<(Id, usize)> {
     let exec = call.exec(exec)?;
     let node = call.node(node)?;
@@ -139,7 +139,7 @@ fn place(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<(Id, 
     Ok((exec, at))
 }
 
-/// As [`place`], for a node that can be disabled.
+/// Like [`place`], for a node that can be disabled.
 fn switchable(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<(Id, usize)> {
     let (exec, at) = place(call, exec, node)?;
     match step(call, exec, at).task.kind {
@@ -152,7 +152,7 @@ fn step(call: &Call, exec: Id, at: usize) -> &ExecNode {
     &call.graphs.execs[&exec].steps[at]
 }
 
-/// Replaces what a node of an exec does, from the next launch on.
+/// Replaces the task of a node of an exec, from the next launch on.
 fn change(call: &mut Call, exec: Id, at: usize, task: Task) -> Outcome {
     if !step(call, exec, at).task.can_become(&task) {
         return Err(CUDA_ERROR_INVALID_VALUE);

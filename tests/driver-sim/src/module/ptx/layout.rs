@@ -1,15 +1,15 @@
-//! Sizes and places of what a text declares.
+//! Sizes and offsets of declared parameters and variables.
 
 use super::Token;
 
-/// Where a parameter lies among a kernel's, in bytes.
+/// The offset and size of a parameter among a kernel's parameters, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) start: usize,
     pub(crate) size: usize,
 }
 
-/// Bytes of a type: `.u32`, `.b8`.
+/// Returns the bytes of a type: `.u32`, `.b8`.
 fn type_size(word: &str) -> Option<usize> {
     let digits = word.strip_prefix('.')?;
     let digits = digits.trim_start_matches(['b', 'u', 's', 'f']);
@@ -23,7 +23,7 @@ fn type_size(word: &str) -> Option<usize> {
     }
 }
 
-/// The parameters of a list.
+/// Returns the parameters of a list.
 pub(super) fn parameters(list: &[Token<'_>]) -> Vec<Parameter> {
     let mut end: usize = 0;
     let parameters = list.split(|token| token.text == ",");
@@ -37,14 +37,14 @@ pub(super) fn parameters(list: &[Token<'_>]) -> Vec<Parameter> {
     placed.collect()
 }
 
-/// The alignment that a declaration asks for. One after `.ptr` is that of what a pointer points to.
+/// Returns the alignment that a declaration requires. An alignment after `.ptr` is that of the pointee.
 fn alignment(words: &[Token<'_>]) -> Option<usize> {
     let mut words = words.iter().map(|token| token.text).take_while(|word| *word != ".ptr");
     words.find(|word| *word == ".align")?;
     words.next()?.parse().ok()
 }
 
-/// The size of an element and of the whole declaration, in bytes.
+/// Returns the size of an element and of the whole declaration, in bytes.
 pub(super) fn extent(words: &[Token<'_>]) -> (usize, usize) {
     let element = words.iter().find_map(|token| type_size(token.text));
     let element = element.unwrap_or(0);

@@ -17,8 +17,8 @@ enum Class {
     Mark,
 }
 
-/// By byte, as a table because Miri would interpret a computation. All significant characters are
-/// ASCII; the others count as letters.
+/// Classes by byte; a table, because Miri would interpret a computation. All significant characters are
+/// ASCII; others count as letters.
 static CLASSES: [Class; 256] = {
     let mut classes = [Class::Mark; 256];
     let mut number = 0;
@@ -35,8 +35,8 @@ static CLASSES: [Class; 256] = {
     classes
 };
 
-/// Shortens the text by each token, since Miri takes time for every piece that a text was cut into
-/// whenever the whole is borrowed.
+/// Splits a text into tokens. Shortens `text` by each token, because whenever Miri borrows a whole text, it
+/// takes time for every piece that was cut from it.
 pub(super) fn tokens(mut text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut line = 1;
@@ -52,7 +52,7 @@ pub(super) fn tokens(mut text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The class and the length of what a text begins with. A comment is blank.
+/// Returns the class and the length of the first token. A comment is blank.
 fn first(text: &str) -> (Class, usize) {
     let bytes = text.as_bytes();
     let through = |end| match text[1..].find(end) {
@@ -75,7 +75,7 @@ fn first(text: &str) -> (Class, usize) {
     (class, length)
 }
 
-/// The closing token for the one at `open`.
+/// Returns the position of the closing token for the one at `open`.
 pub(super) fn matching(
     tokens: &[Token<'_>],
     open: usize,

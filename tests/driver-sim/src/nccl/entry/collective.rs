@@ -103,7 +103,7 @@ nccl_entries! {
     }
 }
 
-/// The arguments that say what a collective does.
+/// The arguments that determine what a collective does.
 struct How {
     kind: Kind,
     count: usize,
@@ -112,7 +112,7 @@ struct How {
     root: c_int,
 }
 
-/// A rank's end, for a call that enqueues.
+/// A rank of a communicator, for a call that enqueues.
 struct Rank {
     communicator: Id,
     device: usize,
@@ -162,7 +162,7 @@ fn collect(
     if how.count.checked_mul(most).is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(Code::INVALID_ARGUMENT);
     }
-    // As in NCCL: nothing to do, and nothing that the other ranks could wait for.
+    // As in NCCL: there is nothing to do, and nothing that other ranks could wait for.
     if how.count == 0 {
         return Ok(());
     }
@@ -201,7 +201,7 @@ fn enqueue(call: &mut Call, own: &Rank, what: What, accesses: Vec<Access>) -> An
     call.take_item(Item { communicator, stream, capture, call: name, what, accesses })
 }
 
-/// The memory at an address, of a device; none for no bytes.
+/// Returns the memory at an address, of the given device; `None` for no bytes.
 fn place(call: &mut Call, address: usize, bytes: usize, device: usize) -> Answer<Option<Place>> {
     if bytes == 0 {
         return Ok(None);
@@ -232,7 +232,7 @@ fn reduction(
     }
 }
 
-/// What is read and what is written may overlap only as NCCL's operations in place do.
+/// Reports overlapping input and output, unless they are placed as NCCL's in-place operations require.
 fn check_overlap(call: &mut Call, accesses: &[Access], in_place: isize) {
     let (Some(read), Some(write)) = (accesses.first(), accesses.last()) else {
         return;
@@ -247,7 +247,7 @@ fn check_overlap(call: &mut Call, accesses: &[Access], in_place: isize) {
 }
 
 impl Call {
-    /// The memory must be of the communicator's device.
+    /// Checks that memory is of the communicator's device.
     pub(super) fn same_device(&mut self, place: &Place, device: usize) -> Answer {
         let Some(there) = self.device_of(place).filter(|there| *there != device) else {
             return Ok(());

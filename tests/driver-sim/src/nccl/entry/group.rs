@@ -1,4 +1,4 @@
-//! The ends of groups.
+//! Begins and ends groups.
 
 use crate::nccl::raw::Code;
 use crate::report::ViolationKind;

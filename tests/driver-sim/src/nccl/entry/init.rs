@@ -1,4 +1,4 @@
-//! How ranks join, and how communicators are made from others.
+//! Joins ranks, and makes communicators from others.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -85,9 +85,9 @@ nccl_entries! {
                 ordinals.push(rank as c_int);
                 continue;
             }
-            // SAFETY: not null, so the caller passes `count` of them.
+            // SAFETY: not null, so the caller passes `count` ordinals.
             let place = unsafe { devices.add(rank) };
-            // SAFETY: one of the caller's ordinals.
+            // SAFETY: this is one of the caller's ordinals.
             ordinals.push(unsafe { place.read() });
         }
         let known = ordinals.iter().map(|ordinal| call.device(*ordinal));
@@ -101,7 +101,7 @@ nccl_entries! {
             let handle = call.nccl.communicators[&new].handle;
             // SAFETY: the caller passes places for `count` communicators.
             let place = unsafe { comms.add(rank) };
-            // SAFETY: one of the caller's places.
+            // SAFETY: this is one of the caller's places.
             unsafe { put(place, pointer(handle)) }?;
             call.join_clique(clique, rank, new);
         }
@@ -180,12 +180,12 @@ nccl_entries! {
         // SAFETY: the caller passes a place for the communicator.
         let joined = unsafe { join(call, new, (size, &[id], rank), blocking) };
         if joined == Err(Code::IN_PROGRESS) {
-            // SAFETY: the communicator was written there.
+            // SAFETY: `join` has written the communicator there.
             let handle = unsafe { new.read() };
             let own = call.communicator(handle)?;
             if let Some(own) = call.nccl.communicators.get_mut(&own) {
                 own.grows_from = from;
-                // NCCL writes it again when that is over.
+                // NCCL writes the handle again when the growth has completed.
                 own.split_off = Some((AtomicPtr::new(new), handle.addr()));
             }
         }
@@ -193,7 +193,7 @@ nccl_entries! {
     }
 }
 
-/// An id of this process.
+/// Makes a unique id of this process.
 fn new_id(call: &mut Call) -> UniqueId {
     call.nccl.ids += 1;
     let mut bytes = [0x5a; 128];
@@ -201,8 +201,8 @@ fn new_id(call: &mut Call) -> UniqueId {
     UniqueId { internal: bytes }
 }
 
-/// The id of a communicator's growth, which this rank takes part in, and the rank. Waits until a rank has made
-/// the id.
+/// Joins this rank to a communicator's growth, and returns the growth's id and the rank. Waits until a rank
+/// has made the id.
 fn growth(call: &mut Call, comm: RawComm, size: c_int) -> Answer<(UniqueId, usize)> {
     loop {
         let own = call.ready_communicator(comm)?;
@@ -227,7 +227,7 @@ fn growth(call: &mut Call, comm: RawComm, size: c_int) -> Answer<(UniqueId, usiz
     }
 }
 
-/// A rank takes part in making communicators from one, without the excluded ranks of it.
+/// Joins a rank to a split of a communicator that leaves out the excluded ranks.
 ///
 /// # Safety
 /// `new` is null or has room for a handle; `config` is null or points to an `ncclConfig_t`.
@@ -261,11 +261,11 @@ unsafe fn derive(
     call.join_split(clique, (number, rank), (color, key), child);
     let taken = call.take_member(parent);
     let taken = taken.and(child.map_or(Ok(()), |child| call.take_member(child)));
-    // As NCCL 2.28 does.
+    // NCCL 2.28 returns success, too.
     if taken == Err(Code::IN_PROGRESS) { Ok(()) } else { taken }
 }
 
-/// Whether communicators block that are made with a configuration, if it says.
+/// Returns whether communicators made with a configuration block, if it specifies that.
 ///
 /// # Safety
 /// `config` is null or points to an `ncclConfig_t`.
@@ -273,9 +273,9 @@ unsafe fn blocks(config: *const Config) -> Answer<Option<bool>> {
     if config.is_null() {
         return Ok(None);
     }
-    // SAFETY: not null, so a configuration, of which all versions have these fields.
+    // SAFETY: not null, so a configuration, all versions of which have these fields.
     let config = unsafe { config.read() };
-    // The environment comes first.
+    // The environment takes precedence.
     if env::var_os("NCCL_COMM_BLOCKING").is_some_and(|text| text == "0") {
         return Ok(Some(false));
     }
@@ -290,7 +290,7 @@ unsafe fn blocks(config: *const Config) -> Answer<Option<bool>> {
     }
 }
 
-/// A rank joins, on the current device.
+/// Joins a rank, on the current device.
 ///
 /// # Safety
 /// `comm` is null or has room for a handle.
@@ -317,7 +317,7 @@ unsafe fn join(
         issued == 0 || issued > call.nccl.ids || id.internal[8..].iter().any(|byte| *byte != 0x5a)
     };
     if ids.iter().any(unknown) {
-        // Of another process, which cannot be reached.
+        // The id is of another process, which cannot be reached.
         return Err(Code::SYSTEM_ERROR);
     }
     let known = call.nccl.cliques.iter().find(|(_, clique)| clique.ids == ids);

@@ -1,4 +1,4 @@
-//! The ends of communicators.
+//! Finalises, destroys and aborts communicators.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ nccl_entries! {
         (own.finalized, own.patience) = (true, patience);
         if own.blocking {
             flush(call, id);
-            // NCCL 2.31 lets the ranks of a machine wait for each other. A group makes their calls at once.
+            // In NCCL 2.31 the ranks of a machine wait for each other. In a group the calls are made at once.
             while !call.nccl.groups.contains_key(&thread::number()) && is_alone(call, id) {
                 call.wait(None);
             }
@@ -53,11 +53,11 @@ nccl_entries! {
             return Ok(());
         }
         let id = call.communicator(comm)?;
-        // Operations of a single rank are none of NCCL's.
+        // NCCL does not run the operations of a single rank.
         let has_peers = |id: &Id| call.nccl.cliques.get(id).is_some_and(|it| it.ranks.len() > 1);
         let clique = call.nccl.communicators[&id].clique.filter(has_peers);
         call.retire_communicator(id);
-        // The last rank of a process waits for graphs, before it lets go of memory.
+        // The last rank of a process waits for graphs before it releases memory.
         while clique.is_some_and(|clique| is_only_in_graphs(call, clique)) {
             call.wait(Some(Duration::from_millis(1)));
         }
@@ -66,14 +66,14 @@ nccl_entries! {
     }
 }
 
-/// Whether another rank of this process goes on where this one was finalised.
+/// Returns whether another rank of this process is not finalised yet.
 fn is_alone(call: &Call, id: Id) -> bool {
     let all = &call.nccl.communicators;
     let clique = all.get(&id).and_then(|own| own.clique);
     clique.is_some() && all.values().any(|other| other.clique == clique && !other.finalized)
 }
 
-/// Whether graphs have operations of a clique that has no communicators any more.
+/// Returns whether graphs have operations of a clique without communicators.
 fn is_only_in_graphs(call: &Call, clique: Id) -> bool {
     let is_alive = call.nccl.communicators.values().any(|other| other.clique == Some(clique));
     let is_of_it = |task: &Task| match &task.work {
@@ -85,7 +85,7 @@ fn is_only_in_graphs(call: &Call, clique: Id) -> bool {
     !is_alive && nodes.chain(steps).any(is_of_it)
 }
 
-/// A stream with work of a communicator that the host has not waited for.
+/// Returns a stream with work of a communicator that the host has not waited for.
 fn in_flight(call: &Call, id: Id) -> Option<Id> {
     let covers = call.host.covers();
     let waited =

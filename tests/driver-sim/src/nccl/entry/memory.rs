@@ -1,4 +1,4 @@
-//! Memory that NCCL allocates, and memory that it is shown.
+//! Allocates memory, and registers buffers with communicators.
 
 use std::ffi::c_void;
 
@@ -67,7 +67,7 @@ nccl_entries! {
 
     ncclCommDeregister(comm: RawComm, handle: *mut c_void) of comm |call| {
         let id = call.communicator(comm)?;
-        // NCCL does not ask for asynchronous errors here.
+        // NCCL does not check for asynchronous errors here.
         if matches!(call.status(id), Code::SUCCESS | Code::IN_PROGRESS) {
             call.ready_communicator(comm)?;
         }

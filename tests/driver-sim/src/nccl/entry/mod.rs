@@ -1,7 +1,7 @@
 //! NCCL's symbols, as `extern "C"` functions.
 
-/// Defines functions of NCCL, as `entries!` defines those of the driver. `of comm` names the
-/// communicator that no other thread may use during the call.
+/// Defines functions of NCCL, as `entries!` defines those of the driver. `of comm` names the communicator
+/// that no other thread may use during the call.
 macro_rules! nccl_entries {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) $(of $comm:ident)? |$call:pat_param| $body:block)*) => {
         $(

@@ -1,4 +1,4 @@
-//! What communicators, and NCCL itself, can be asked.
+//! Queries of communicators, and of NCCL itself.
 
 use std::ffi::{c_int, c_void};
 
@@ -65,7 +65,7 @@ unsafe extern "C" fn ncclGetLastError(_: RawComm) -> Text {
     state.nccl.last_error.as_ptr()
 }
 
-/// The symbols that return texts, and never fail.
+/// The symbols of functions that return texts, and never fail.
 pub(in crate::nccl) const TEXTS: &[(&str, Address)] = &[
     ("ncclGetErrorString", || ncclGetErrorString as *const c_void),
     ("ncclGetLastError", || ncclGetLastError as *const c_void),

@@ -1,4 +1,4 @@
-//! Reductions that a program makes.
+//! Creates and destroys reductions.
 
 use std::ffi::{c_int, c_void};
 
@@ -34,7 +34,7 @@ nccl_entries! {
             Factor::Number(bytes)
         };
         let own = call.nccl.communicators.get_mut(&id).ok_or(Code::INVALID_ARGUMENT)?;
-        // The least number that is free, so that a stale one means another reduction.
+        // The least free number, so that a stale number means another reduction.
         let free = |new: &c_int| !own.reductions.contains_key(new);
         let new = (BUILT_IN..).find(free).ok_or(Code::INTERNAL_ERROR)?;
         own.reductions.insert(new, (number, factor));

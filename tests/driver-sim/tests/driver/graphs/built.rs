@@ -1,4 +1,4 @@
-//! Graphs that are made node by node.
+//! Graphs built node by node.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -57,7 +57,7 @@ fn copy(graph: CUgraph, after: &[CUgraphNode], to: CUdeviceptr, from: CUdevicept
     node
 }
 
-/// Launches the graph once, and waits.
+/// Launches the graph once, and waits for it.
 fn run(graph: CUgraph, stream: CUstream) {
     let exec = instantiate(graph);
     ok!(cuGraphLaunch(exec, stream));
@@ -106,7 +106,7 @@ fn nodes_of_every_kind_are_added() {
         run(g, s);
         assert_eq!((read(d, 4), read(d + 8, 4)), (vec![7; 4], vec![7; 4]));
         assert_eq!(CALLS.load(Ordering::SeqCst), 5);
-        // Changed in the graph, for execs to come.
+        // The node is changed in the graph, for later execs.
         let mut set = CUDA_MEMSET_NODE_PARAMS::default();
         ok!(cuGraphMemsetNodeGetParams(first, &mut set));
         set.value = 1;
@@ -143,7 +143,7 @@ fn dependencies_are_those_given() {
         assert_eq!(violations(session), [ViolationKind::Race]);
         ok!(cuStreamSynchronize(s));
         ok!(cuGraphExecDestroy(exec));
-        // The later node first.
+        // The node that was added later runs first.
         ok!(cuGraphAddDependencies(g, &b, &a, 1));
         assert_eq!(dependencies(a), [b]);
         for _ in 0..8 {
@@ -171,7 +171,7 @@ fn circles_and_strangers_are_refused() {
         for (from, to) in bad {
             fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(g, &from, &to, 1));
         }
-        // All or none.
+        // Either all edges are added or none.
         fails!(
             CUDA_ERROR_INVALID_VALUE,
             cuGraphAddDependencies(g, [a, c].as_ptr(), [c, a].as_ptr(), 2)
@@ -232,7 +232,7 @@ fn a_graph_runs_within_another() {
             assert_eq!(read(d + 4, 12), [2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
         }
         assert_eq!(violations(session), []);
-        // Its nodes are nodes of the exec.
+        // The child graph's nodes are nodes of the exec.
         let exec = instantiate(g);
         ok!(cuGraphNodeSetEnabled(exec, parts[1], 0));
         ok!(cuMemsetD8_v2(d, 0, 16));

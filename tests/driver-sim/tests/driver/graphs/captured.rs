@@ -1,4 +1,4 @@
-//! What captures record.
+//! What captures record as nodes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -32,7 +32,7 @@ fn every_kind_of_copy_becomes_a_node() {
             ok!(cuMemcpy2DAsync_v2(&copy, s));
         });
         let exec = instantiate(graph);
-        // A launch reads pageable memory as it is then.
+        // A launch reads pageable memory at the time of the launch.
         pageable = [6; 4];
         ok!(cuGraphLaunch(exec, s));
         ok!(cuStreamSynchronize(s));
@@ -69,9 +69,9 @@ fn kernel_arguments_are_those_of_the_capture() {
         assert_eq!((params.func, params.ctx, params.blockDimX), (function, current(), 1));
         // SAFETY: the node has two parameters.
         let second = unsafe { params.kernelParams.add(1) };
-        // SAFETY: one of the node's pointers.
+        // SAFETY: this is one of the node's pointers.
         let second = unsafe { second.read() };
-        // SAFETY: the second is a `u32`, of the node's, which exists.
+        // SAFETY: the second parameter is a `u32` that belongs to the node, which exists.
         assert_eq!(unsafe { second.cast::<u32>().read_unaligned() }, 0x0102_0304);
         let exec = instantiate(graph);
         ok!(cuGraphLaunch(exec, s));
@@ -222,7 +222,7 @@ fn a_node_depends_on_the_last_one_alone() {
     });
 }
 
-/// As on an H200, whose driver refuses it of an empty graph, too.
+/// As on an H200, whose driver refuses such a list for an empty graph, too.
 #[test]
 fn a_list_with_room_for_nothing_is_refused() {
     scene(4, |_, [s], d| {

@@ -58,7 +58,7 @@ fn condition(graph: CUgraph, initial: u32) -> u64 {
     handle
 }
 
-/// Adds a node, if the driver takes it: the node, and its first body.
+/// Adds a node, if the driver accepts it, and returns the node and its first body.
 fn add(
     graph: CUgraph,
     handle: u64,
@@ -78,9 +78,9 @@ fn add(
     let mut node = null_mut();
     match call!(cuGraphAddNode_v2(&mut node, graph, null(), null(), 0, &mut params)) {
         CUDA_SUCCESS => {
-            // SAFETY: the member that was set.
+            // SAFETY: this is the member that was set.
             let bodies = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
-            // SAFETY: the driver's list of `size` graphs, which live as long as the node.
+            // SAFETY: the driver's list has `size` graphs, which live as long as the node.
             Ok((node, unsafe { *bodies }))
         }
         failed => Err(failed),
@@ -127,7 +127,7 @@ fn a_loop_runs_late_until_its_condition_is_zero() {
             assert_eq!(read(d, 8), [0, 4, 4, 4, 1, 4, 4, 4]);
         }
         assert_eq!(violations(session), []);
-        // As measured.
+        // As measured on an H200.
         fails!(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&mut null_mut(), g));
         let other = graph();
         fails!(
@@ -174,7 +174,7 @@ fn conditions_are_refused_as_measured() {
         fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&mut null_mut(), g, 0));
         let (_, body) = add(g, handle, CU_GRAPH_COND_TYPE_IF, 1).expect("it is added");
         assert_eq!(refused(g, handle, CU_GRAPH_COND_TYPE_IF, 1), invalid, "it has a node");
-        // A condition of the graph can be that of a node in a body.
+        // A node in a body can use a condition of the outer graph.
         let inner = condition(g, 1);
         add(body, inner, CU_GRAPH_COND_TYPE_IF, 2).expect("it is added");
         run(g, s);
@@ -194,23 +194,23 @@ fn misuse_of_conditions_is_reported() {
         let handle = condition(g, 1);
         ok!(cuMemsetD8_v2(d, 2, 8));
         ok!(cuStreamSynchronize(null_mut()));
-        // Its graph does not run.
+        // The condition's graph is not running.
         count_down(function, s, d, handle);
         ok!(cuStreamSynchronize(s));
         assert_eq!(violations(session), [ViolationKind::DanglingHandle]);
-        // Two nodes of a body without an order.
+        // Two nodes of a body are not ordered.
         let (_, body) = add(g, handle, CU_GRAPH_COND_TYPE_IF, 1).expect("it is added");
         fill_body(s, body, || ok!(cuMemsetD8Async(d, 1, 4, s)));
         fill_body(s, body, || ok!(cuMemsetD8Async(d, 2, 4, s)));
         run(g, s);
         assert_eq!(violations(session), [ViolationKind::Race]);
-        // What the body touches counts as touched by the launch.
+        // Memory that the body accesses counts as accessed by the launch.
         let exec = instantiate(g);
         ok!(cuMemsetD8Async(d, 3, 4, t));
         ok!(cuGraphLaunch(exec, s));
         assert!(violations(session).contains(&ViolationKind::Race));
         ok!(cuCtxSynchronize());
-        // A loop that nothing ends.
+        // Nothing ends this loop.
         let endless = graph();
         let handle = condition(endless, 1);
         add(endless, handle, CU_GRAPH_COND_TYPE_WHILE, 1).expect("it is added");

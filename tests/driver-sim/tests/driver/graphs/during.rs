@@ -1,4 +1,4 @@
-//! Captures that the program looks into and changes.
+//! Programs inspect and change captures.
 
 use std::ptr::{null, null_mut};
 
@@ -9,7 +9,7 @@ use crate::support::*;
 
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// Graph and dependencies of a capturing stream.
+/// Returns the graph and the dependencies of a capturing stream.
 fn info(stream: CUstream) -> (CUgraph, Vec<CUgraphNode>) {
     let (mut graph, mut nodes, mut count) = (null_mut(), null(), 7);
     let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
@@ -76,14 +76,14 @@ fn a_capture_shows_its_nodes() {
             &mut count
         ));
         assert!(!of.is_null() && !data.is_null() && count == 2);
-        // The graph of a capture that fails goes with it.
+        // The graph of a failed capture is destroyed with it.
         fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(s));
         assert_eq!(info(s), (null_mut(), vec![]));
         let mut ended = null_mut();
         fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut ended));
         fails!(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(graph, null_mut(), &mut count));
         assert_eq!(violations(session), [ViolationKind::DanglingHandle]);
-        // So does that of a stream that is destroyed.
+        // So is the graph of a capture whose stream is destroyed.
         let u = stream();
         ok!(cuStreamBeginCapture_v2(u, RELAXED));
         let (graph, _) = info(u);
@@ -114,19 +114,19 @@ fn dependencies_are_added_and_replaced() {
         assert_eq!(info(s).1, [second]);
         ok!(cuMemsetD8Async(d, 4, 4, s));
         assert_eq!(dependencies(nodes(graph)[3]), [second]);
-        // A branch is joined by its node, too.
+        // A dependency on its node joins a branch, too.
         join(s, t);
         ok!(cuMemsetD8Async(d, 5, 4, t));
         ok!(cuStreamUpdateCaptureDependencies(s, nodes(graph)[4..].as_mut_ptr(), 1, 1));
         let mut ended = null_mut();
         ok!(cuStreamEndCapture(s, &mut ended));
         assert_eq!(ended, graph);
-        // The replaced third node has no order with those after the second.
+        // The replaced third node is not ordered with the nodes after the second.
         let exec = instantiate(graph);
         ok!(cuGraphLaunch(exec, s));
         assert_eq!(violations(session), [ViolationKind::Race; 2]);
         ok!(cuStreamSynchronize(s));
-        // A node of another graph.
+        // The node belongs to another graph.
         ok!(cuStreamBeginCapture_v2(s, RELAXED));
         fails!(
             CUDA_ERROR_INVALID_VALUE,
@@ -158,7 +158,7 @@ fn a_capture_can_continue_a_graph() {
         ok!(cuGraphLaunch(exec, s));
         ok!(cuStreamSynchronize(s));
         assert_eq!(read(d, 8), [1, 1, 1, 1, 2, 2, 2, 2]);
-        // It stays when a capture into it fails.
+        // An existing graph stays when a capture into it fails.
         ok!(cuStreamBeginCaptureToGraph(s, graph, null(), null(), 0, RELAXED));
         fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(s));
         fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut ended));

@@ -10,7 +10,7 @@ use super::during::nodes;
 use super::*;
 use crate::support::*;
 
-/// Used now and at most, and reserved now and at most.
+/// Returns the used bytes, now and at most, and the reserved bytes, now and at most.
 fn attributes() -> [u64; 4] {
     let kinds = [
         CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
@@ -91,7 +91,7 @@ fn memory_of_a_graph_has_bytes_only_within_its_launches() {
         assert_eq!(violations(session), [ViolationKind::UseAfterFree]);
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(x, s));
         assert_eq!(violations(session), [ViolationKind::DoubleFree]);
-        // A node after the free, in the graph itself.
+        // The graph itself has a node after the free.
         let mut y = 0;
         let late = capture(s, || {
             y = alloc_async(8, s);
@@ -144,7 +144,7 @@ fn memory_that_outlives_its_launch() {
         }
         ok!(cuStreamSynchronize(s));
         assert_eq!((read(x, 8), attributes()[..2].to_vec()), (vec![3; 8], vec![8, 8]));
-        // Another graph frees it.
+        // Or another graph frees it.
         let frees = capture(s, || ok!(cuMemFreeAsync(x, s)));
         let free = instantiate(frees);
         ok!(cuGraphLaunch(free, s));
@@ -172,7 +172,7 @@ fn a_free_has_an_order_behind_the_allocation() {
             ok!(cuStreamSynchronize(s));
             used.push(attributes()[0]);
         }
-        // Whichever came last.
+        // The value depends on which launch came last.
         assert!(used.contains(&8) && used.iter().all(|bytes| [0, 8].contains(bytes)), "{used:?}");
         destroy(graph, exec);
     });
@@ -208,7 +208,7 @@ fn what_graphs_with_memory_cannot_do() {
         ok!(cuGraphExecDestroy(exec));
         let exec = instantiate(graph);
         destroy(graph, exec);
-        // More than the device has.
+        // The graph needs more memory than the device has.
         let graph = capture(s, || {
             let x = alloc_async(1 << 30, s);
             ok!(cuMemFreeAsync(x, s));

@@ -1,4 +1,4 @@
-//! Objects of the program that graphs keep.
+//! User objects that graphs keep.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -24,13 +24,13 @@ fn object(count: u32) -> CUuserObject {
     object
 }
 
-/// The objects that were destroyed since the last call.
+/// Returns the sum of the objects destroyed since the last call.
 fn destroyed(session: &Session) -> u64 {
     session.settle();
     DESTROYED.swap(0, Ordering::SeqCst)
 }
 
-/// The objects that exist.
+/// Returns the number of objects that exist.
 fn kept(session: &Session) -> usize {
     session.leaks().iter().filter(|leak| leak.kind == LeakKind::UserObject).count()
 }
@@ -76,7 +76,7 @@ fn references_are_counted() {
         ok!(cuGraphReleaseUserObject(graph, many, 1));
         fails!(CUDA_ERROR_INVALID_VALUE, cuGraphReleaseUserObject(graph, many, 1));
         assert_eq!(destroyed(session), 0, "the clone has it");
-        // An update takes the objects of the other graph.
+        // An update takes over the objects of the other graph.
         let exec = instantiate(clone);
         ok!(cuGraphDestroy(clone));
         let mut info = CUgraphExecUpdateResultInfo::default();

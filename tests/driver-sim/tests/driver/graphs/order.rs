@@ -67,7 +67,7 @@ fn branches_are_not_ordered() {
         ok!(cuStreamSynchronize(t));
         assert_eq!(read(d, 8), [2, 2, 2, 2, 3, 3, 3, 4]);
         destroy(apart, exec);
-        // The same bytes: reported at every launch, whatever order is drawn.
+        // The branches use the same bytes: reported at every launch, whatever order is drawn.
         let same = fork(
             s,
             t,
@@ -82,7 +82,7 @@ fn branches_are_not_ordered() {
             ok!(cuStreamSynchronize(s));
         }
         destroy(same, exec);
-        // Both may read.
+        // Both branches may read.
         let read = fork(
             s,
             t,
@@ -162,7 +162,7 @@ fn an_upload_comes_after_earlier_launches_and_before_later_ones() {
         ok!(cuStreamSynchronize(s));
         assert_eq!(session.pending_ops(), 0);
         ok!(cuStreamSynchronize(t));
-        // The order is not documented: the checker does not count on it.
+        // The order is not documented, so the checker does not assume it.
         ok!(cuMemsetD8Async(d, 2, 8, s));
         ok!(cuGraphUpload(exec, s));
         ok!(cuGraphLaunch(exec, t));

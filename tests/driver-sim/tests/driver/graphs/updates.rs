@@ -1,4 +1,4 @@
-//! Execs that are changed.
+//! Changes of execs.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use super::during::nodes;
 use super::*;
 use crate::support::*;
 
-/// Updates an exec: the code, the result, and the node that differs.
+/// Updates an exec, and returns the code, the result, and the node that differs.
 fn update(exec: CUgraphExec, graph: CUgraph) -> (CUresult, CUgraphExecUpdateResult, CUgraphNode) {
     let mut info = CUgraphExecUpdateResultInfo::default();
     let code = call!(cuGraphExecUpdate_v2(exec, graph, &mut info));
@@ -31,7 +31,7 @@ fn an_exec_takes_what_an_equal_graph_does() {
         ok!(cuGraphLaunch(exec, s));
         let success = (CUDA_SUCCESS, CU_GRAPH_EXEC_UPDATE_SUCCESS, null_mut());
         assert_eq!(update(exec, other), success);
-        // The launch before the update is as it was.
+        // The launch before the update is unchanged.
         ok!(cuStreamSynchronize(s));
         assert_eq!(read(d, 8), [2, 2, 2, 2, 1, 1, 1, 1]);
         ok!(cuGraphLaunch(exec, s));

@@ -1,4 +1,4 @@
-//! What collectives make, and when.
+//! Results of collectives, and when they run.
 
 use std::ptr::null_mut;
 
@@ -98,7 +98,7 @@ fn a_sum_with_a_factor_of_each_rank() {
     let factor = alloc(4);
     ranks.iter().for_each(|rank| rank.fill(&bytes(&[3.0])));
     let [a, b] = &ranks;
-    // One on the host, read now; one on the device, read when the collective runs.
+    // One factor on the host, read now; one on the device, read when the collective runs.
     let (mut two, mut ops) = (2.0_f32, [0; 2]);
     done!(ncclRedOpCreatePreMulSum(&mut ops[0], (&raw mut two).cast(), F32, 1, a.comm));
     two = 0.0;

@@ -27,7 +27,7 @@ fn the_first_collective_waits_for_that_of_all_ranks() {
     reduce(b);
     assert_eq!((settled(a.comm), settled(b.comm)), (SUCCESS, SUCCESS));
     ranks.iter().for_each(|own| assert_eq!(own.read(4), [10; 4]));
-    // From now on each goes on alone.
+    // From now on each rank proceeds alone.
     goes!(a.comm, ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
     goes!(b.comm, ncclAllReduce(b.source(), b.target(), 4, U8, SUM, b.comm, b.stream));
     release(&session, ranks);
@@ -46,7 +46,7 @@ fn the_first_message_waits_for_its_other_end() {
         nccl!(ncclRecv(b.target(), 4, U8, own, b.comm, b.stream));
         assert_eq!((settled(a.comm), settled(b.comm)), (SUCCESS, SUCCESS));
         assert_eq!(b.read(4), [5; 4]);
-        // From now on the sender goes on alone in this direction.
+        // From now on the sender proceeds alone in this direction.
         goes!(a.comm, ncclSend(a.source(), 4, U8, peer, a.comm, a.stream));
         goes!(b.comm, ncclRecv(b.target(), 4, U8, own, b.comm, b.stream));
     }

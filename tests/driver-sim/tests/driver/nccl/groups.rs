@@ -29,7 +29,7 @@ fn all_reduce_inside(ranks: &[Rank]) {
     done!(ncclGroupEnd());
 }
 
-/// The state of a group that was ended, before each poll: how many operations are pending.
+/// Returns how many operations are pending before each poll, after a group was ended.
 fn polled(session: &Session, rank: &Rank) -> Vec<u64> {
     done!(ncclGroupStart());
     done!(ncclAllReduce(rank.source(), rank.target(), 4, U8, SUM, rank.comm, rank.stream));
@@ -68,7 +68,7 @@ fn a_call_that_waits_lets_a_group_go_on() {
     let [a, b] = &ranks;
     for _ in 0..8 {
         ranks.iter().for_each(|rank| rank.fill(&[1; 4]));
-        // Not polled: NCCL's own thread enqueues it, at some time.
+        // Not polled: NCCL's own thread enqueues the operation at some time.
         nccl!(ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
         goes!(b.comm, ncclAllReduce(b.source(), b.target(), 4, U8, SUM, b.comm, b.stream));
         assert_eq!(b.read(4), [2; 4]);
@@ -139,7 +139,7 @@ fn ranks_of_one_thread_join_in_a_group() {
         bind(rank as c_int);
         done!(ncclCommInitRank(comm, 2, id, rank as c_int));
     }
-    // Communicators that block: the end waits for all ranks.
+    // With blocking communicators, the end of the group waits for all ranks.
     done!(ncclGroupEnd());
     for (rank, comm) in comms.into_iter().enumerate() {
         let (mut own, mut count, mut device) = (-1, -1, -1);

@@ -91,7 +91,7 @@ fn what_no_rank_can_join_with() {
     gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 0, &id, config));
     gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 2, &id, config));
     gives!(INVALID_ARGUMENT, ncclCommInitRankScalable(&mut comm, 1, 0, 1, null(), config));
-    // Of a process that cannot be reached.
+    // The id is of a process that cannot be reached.
     gives!(
         SYSTEM_ERROR,
         ncclCommInitRankConfig(&mut comm, 2, UniqueId { internal: [1; 128] }, 0, config)
@@ -104,14 +104,14 @@ fn a_split_by_color_and_key() {
     let session = begin();
     let ranks = ranks::<4>();
     let mut children = [null_mut(); 4];
-    // The last rank takes no part; the key turns the order of the others.
+    // The last rank takes no part; the key reverses the order of the others.
     for (rank, (own, child)) in ranks.iter().zip(&mut children).enumerate() {
         let color = if rank == 3 { -1 } else { 7 };
         let code = nccl!(ncclCommSplit(own.comm, color, -(rank as c_int), child, null_mut()));
         assert_eq!(code, SUCCESS);
         assert_eq!(state_of(own.comm) == IN_PROGRESS, rank < 3);
     }
-    // The handles are written when that is over.
+    // The handles are written when the split has completed.
     ranks.iter().for_each(|own| assert_eq!(settled(own.comm), SUCCESS));
     for (rank, child) in children.into_iter().enumerate() {
         if rank == 3 {
@@ -191,7 +191,7 @@ fn a_communicator_grows_by_ranks_that_know_its_id() {
         assert_eq!((new, count), (rank as c_int, 3));
         done!(ncclCommDestroy(comm));
     }
-    // The id is used up: there can be another.
+    // The id is used up, so another can be made.
     done!(ncclCommGetUniqueId(pair[0], again));
     pair.into_iter().for_each(|comm| done!(ncclCommDestroy(comm)));
     session.assert_clean();
@@ -225,7 +225,7 @@ fn an_abort_releases_the_rank_and_no_other() {
     a.fill(&[1; 32]);
     goes!(a.comm, ncclAllReduce(a.source(), a.target(), 32, U8, SUM, a.comm, a.stream));
     done!(ncclCommAbort(a.comm));
-    // It goes on with results that mean nothing, and as late as any work.
+    // The operation continues with meaningless results, as late as any work.
     assert_eq!(session.pending_ops(), 1);
     assert_ne!(a.read(32), [1; 32]);
     goes!(b.comm, ncclAllReduce(b.source(), b.target(), 32, U8, SUM, b.comm, b.stream));
@@ -305,7 +305,7 @@ fn memory_of_nccl() {
     goes!(a.comm, ncclAllReduce(a.source(), address, 4, U8, SUM, a.comm, a.stream));
     a.wait();
     done!(ncclCommDeregister(a.comm, handle));
-    // It is NCCL's.
+    // The memory belongs to NCCL.
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address.addr() as CUdeviceptr));
     assert_eq!(violations(&session), [ViolationKind::UnknownAddress]);
     done!(ncclMemFree(address));
@@ -320,7 +320,7 @@ fn calls_are_counted_and_fail() {
     let ranks = ranks::<1>();
     let [a] = &ranks;
     let before = session.calls("ncclCommCount");
-    // NCCL's own codes, and those of CUDA.
+    // The faults return one of NCCL's codes, then one of CUDA's.
     session.inject(Fault::new(CUresult(3)).function("ncclCommCount"));
     session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("ncclCommCount").nth(2));
     gives!(3, ncclCommCount(a.comm, &mut 0));
@@ -376,7 +376,7 @@ fn a_communicator_whose_split_is_in_progress_is_no_leak() {
     children.into_iter().for_each(|child| done!(ncclCommAbort(child)));
     let mut child = null_mut();
     done!(ncclCommSplit(ranks[0].comm, 0, 0, &mut child, null_mut()));
-    // The child ends with it.
+    // The child ends with its parent.
     done!(ncclCommAbort(ranks[0].comm));
     assert_eq!(left(), 1);
     done!(ncclCommAbort(ranks[1].comm));

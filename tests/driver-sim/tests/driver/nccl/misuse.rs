@@ -1,4 +1,4 @@
-//! Misuse, which is reported.
+//! Misuse that the simulator reports.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use cuda_sys::*;
 use super::*;
 use crate::mapped;
 
-/// Two ranks do what is given, and exactly these violations are found.
+/// Runs `body` with two ranks, and checks that exactly these violations are found.
 fn two(expected: &[ViolationKind], body: impl FnOnce(&Session, &Rank, &Rank)) {
     let session = begin();
     let ranks = ranks::<2>();
@@ -81,7 +81,7 @@ fn memory_that_is_freed_or_too_small() {
         let gone = std::ptr::without_provenance_mut(gone as usize);
         gives!(INVALID_ARGUMENT, ncclAllReduce(gone, a.target(), 4, U8, SUM, a.comm, a.stream));
         let (from, to) = (a.source(), a.target());
-        // As many bytes as each rank has for all.
+        // Each rank passes as many bytes as it has for all ranks.
         gives!(INVALID_ARGUMENT, ncclAllGather(from, to, ROOM, U8, a.comm, a.stream));
     });
 }
@@ -108,7 +108,7 @@ fn other_streams_must_be_ordered() {
         ok!(cuCtxSetCurrent(a.context));
         let other = stream();
         all_reduce_of(a, b);
-        // One reads what is being written, one overwrites what is being read.
+        // One copy reads what is being written; a fill overwrites what is being read.
         ok!(cuMemcpyDtoDAsync_v2(a.from + 32, a.to, 4, other));
         ok!(cuMemsetD8Async(a.from, 0, 4, other));
         ok!(cuStreamSynchronize(other));
@@ -144,10 +144,10 @@ fn arguments_that_nccl_refuses() {
         gives!(INVALID_ARGUMENT, ncclAllReduce(from, to, usize::MAX, U32, SUM, comm, stream));
         gives!(INVALID_ARGUMENT, ncclBroadcast(from, to, 4, U8, 2, comm, stream));
         gives!(INVALID_ARGUMENT, ncclSend(from, 4, U8, -1, comm, stream));
-        // A reduction that was never made.
+        // The reduction was never created.
         gives!(INVALID_ARGUMENT, ncclAllReduce(from, to, 4, U8, 5, comm, stream));
         gives!(INVALID_ARGUMENT, ncclRedOpDestroy(5, comm));
-        // No numbers: nothing to do, whatever the other ranks do.
+        // Without numbers there is nothing to do, whatever the other ranks do.
         done!(ncclAllReduce(null_mut(), null_mut(), 0, U8, SUM, comm, stream));
     });
 }
@@ -262,12 +262,12 @@ fn two_threads_in_one_communicator() {
                 done!(ncclCommDeregister(a.comm, handle));
             });
             held.await_call();
-            // What may be called meanwhile.
+            // These calls are allowed meanwhile.
             assert_eq!(state_of(a.comm), SUCCESS);
             gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, null_mut()));
             drop(held);
             inside.join().expect("the call ends");
-            // A group of another thread.
+            // The group belongs to another thread.
             done!(ncclGroupStart());
             done!(ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
             let other = scope.spawn(|| {
@@ -281,7 +281,7 @@ fn two_threads_in_one_communicator() {
     });
 }
 
-/// Two ranks whose calls block; the first operation of each waits for that of the other.
+/// Returns two blocking ranks. The first operation of each waits for that of the other.
 fn blocking() -> [Rank; 2] {
     let mut comms = [null_mut(); 2];
     done!(ncclCommInitAll(comms.as_mut_ptr(), 2, null_mut()));
@@ -393,7 +393,7 @@ fn deregistered_before_its_work_is_done() {
         done!(ncclCommRegister(a.comm, a.source(), 4, &mut handle));
         all_reduce_of(a, b);
         done!(ncclCommDeregister(a.comm, handle));
-        // An end of the communicator is one of its registrations.
+        // Ending the communicator also ends its registrations.
         done!(ncclCommRegister(a.comm, a.source(), 4, &mut handle));
         a.wait();
         b.wait();
@@ -427,7 +427,7 @@ fn communicators_in_different_orders() {
     );
 }
 
-/// What a session reports that ends after the first rank has begun something.
+/// Returns what a session reports that ends after only the first rank has begun something.
 fn ends_without_the_other(
     ranks: [Rank; 2],
     begin: impl FnOnce(&Rank),
@@ -438,7 +438,7 @@ fn ends_without_the_other(
     let ends = || session.assert_clean();
     let report = catch_unwind(AssertUnwindSafe(ends)).expect_err("a rank is missing");
     assert_eq!(violations(session), [MissingRank]);
-    // Once.
+    // Reported only once.
     assert!(session.violations().is_empty());
     for rank in [a, b] {
         done!(ncclCommAbort(rank.comm));
@@ -459,7 +459,7 @@ fn a_rank_that_is_missing_when_the_session_ends() {
     let what = "AllReduce of 4 U8, Sum, of 2 ranks: rank 1 is missing";
     let report = ends_without_the_other(ranks(), reduce, &session);
     assert!(report.contains(&format!("MissingRank in ncclAllReduce: {what}")), "{report}");
-    // The first operation, in which they connect, is not even enqueued.
+    // The first operation, in which the ranks connect, is not even enqueued.
     let first = |a: &Rank| {
         nccl!(ncclAllReduce(a.source(), a.target(), 4, U8, SUM, a.comm, a.stream));
     };

@@ -77,7 +77,7 @@ fn a_group_on_two_streams_is_on_both() {
     done!(ncclSend(a.source(), 4, U8, 0, a.comm, other));
     done!(ncclRecv(a.target(), 4, U8, 0, a.comm, a.stream));
     goes!(a.comm, ncclGroupEnd());
-    // Behind the group on either stream.
+    // Work behind the group on either stream is ordered after it.
     ok!(cuMemsetD8Async(a.to, 5, 1, other));
     ok!(cuStreamSynchronize(other));
     assert_eq!(a.read(4), [5, 4, 4, 4]);
