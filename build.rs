@@ -29,8 +29,6 @@ enum Verdict {
     Failed(String),
 }
 
-const COOKBOOK: &str = "docs/cookbook.md";
-
 fn main() {
     for file in ["build.rs", "wrapper.h", "cuda-sys/wrapper.h", "tests/oracle"] {
         println!("cargo::rerun-if-changed={file}");
@@ -56,7 +54,7 @@ fn main() {
         println!("cargo::rustc-cfg=nccl_oracle");
     }
     write("nccl_report.txt", &format!("{verdict}\n{details}"));
-    for (page, name) in [("README.md", "readme"), (COOKBOOK, "cookbook")] {
+    for (page, name) in [("README.md", "readme"), ("docs/cookbook.md", "cookbook")] {
         println!("cargo::rerun-if-changed={page}");
         let examples = examples(page);
         println!("cargo::rustc-env={name}_examples={}", examples.len());

@@ -60,12 +60,23 @@ fn run() -> Result<(), String> {
     if let Some(toolkit) = &found.toolkit {
         let header = toolkit.include.join("cuda.h");
         println!("cargo::rerun-if-changed={}", header.display());
+        // The path may be a link: an upgrade of the toolkit may remove the header that it leads to.
+        if let Ok(real) = fs::canonicalize(&header) {
+            println!("cargo::rerun-if-changed={}", real.display());
+        }
         println!("cargo::metadata=root={}", toolkit.root.display());
         println!("cargo::metadata=include={}", toolkit.include.display());
-        if library == Library::OfToolkit {
-            for directory in search.link_directories(toolkit) {
-                println!("cargo::rustc-link-search=native={}", directory.display());
-            }
+    }
+    if library == Library::OfToolkit {
+        let toolkit = found.toolkit.as_ref();
+        let directories = toolkit.map(|it| search.link_directories(it)).unwrap_or_default();
+        if directories.is_empty() {
+            let why = "no toolkit was found with the driver's library or its stub: if the linker does not find it, \
+                       CUDA_SYS_LIB_DIR names its directory";
+            warn(Some(why));
+        }
+        for directory in directories {
+            println!("cargo::rustc-link-search=native={}", directory.display());
         }
     }
 

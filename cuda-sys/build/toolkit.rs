@@ -177,11 +177,14 @@ impl Search<'_> {
 
     /// Returns the directories of `toolkit` in which the linker finds the driver's library or its stub.
     pub(crate) fn link_directories(&self, toolkit: &Toolkit) -> Vec<PathBuf> {
-        let mut below = vec!["lib64".to_owned(), "lib".to_owned(), "lib/x64".to_owned()];
-        below.extend(self.target_directories().into_iter().map(|dir| format!("{dir}/lib")));
-        if let Some(multiarch) = self.debian_multiarch() {
-            below.push(format!("lib/{multiarch}"));
-        }
+        // A root of the host has the host's libraries, too, which lld does not skip.
+        let of_host =
+            !self.is_native() && toolkit.include.starts_with(toolkit.root.join("targets"));
+        let of_target = self.target_directories().into_iter().map(|dir| format!("{dir}/lib"));
+        let multiarch = self.debian_multiarch().map(|multiarch| format!("lib/{multiarch}"));
+        let customary = ["lib64", "lib", "lib/x64"].map(str::to_owned);
+        let customary = customary.into_iter().filter(|_| !of_host);
+        let below: Vec<_> = of_target.chain(multiarch).chain(customary).collect();
         let library = if self.target.contains("windows") { "cuda.lib" } else { "libcuda.so" };
         below
             .iter()
@@ -225,20 +228,22 @@ impl Search<'_> {
         named.chain(later.flatten())
     }
 
-    /// Returns the roots of the `nvcc` on `PATH`: by its path there, and by the path with links resolved.
+    /// Returns the roots of each `nvcc` on `PATH`, of which the first may be a compiler cache's: by its path
+    /// there, and by the path with links resolved.
     fn nvcc_roots(&self) -> Vec<PathBuf> {
         let Some(path) = (self.env)("PATH") else {
             return Vec::new();
         };
         let name = if cfg!(windows) { "nvcc.exe" } else { "nvcc" };
-        let Some(nvcc) =
-            std::env::split_paths(&path).map(|dir| dir.join(name)).find(|nvcc| nvcc.is_file())
-        else {
-            return Vec::new();
-        };
         let root = |nvcc: &Path| Some(nvcc.parent()?.parent()?.to_owned());
-        let mut roots: Vec<_> = root(&nvcc).into_iter().collect();
-        roots.extend(fs::canonicalize(&nvcc).ok().and_then(|real| root(&real)));
+        let mut roots: Vec<_> = std::env::split_paths(&path)
+            .map(|dir| dir.join(name))
+            .filter(|nvcc| nvcc.is_file())
+            .flat_map(|nvcc| {
+                [root(&nvcc), fs::canonicalize(&nvcc).ok().and_then(|real| root(&real))]
+            })
+            .flatten()
+            .collect();
         roots.dedup();
         roots
     }
@@ -288,10 +293,10 @@ impl Search<'_> {
         if matches!(layout, Layout::TargetRoot) || self.is_native() {
             directories.push(place.join("include"));
             directories.push(place.join("Library/include")); // conda on Windows
+            directories.extend(pip_directories(place));
         }
         let targets = self.target_directories();
         directories.extend(targets.iter().map(|dir| place.join(dir).join("include")));
-        directories.extend(pip_directories(place));
         directories
     }
 

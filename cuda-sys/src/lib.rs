@@ -49,7 +49,8 @@
 //!   bundled header, CUDA 13.5; another version of this crate may follow a newer header.
 //!
 //! Every symbol that a release from CUDA 11.8 on has declared is included: newer headers drop
-//! declarations of functions that the driver still exports.
+//! declarations of functions that the driver still exports. Left out are the forms for per-thread default
+//! streams (`_ptds`, `_ptsz`), which C code selects by a macro: pass [`CU_STREAM_PER_THREAD`] instead.
 //!
 //! C's enums are integer newtypes, so a value from a newer driver is valid. `Debug` shows the name of a
 //! value, such as `CUDA_ERROR_NOT_READY`, or its number if the header does not name it. Enumerators that only
@@ -91,8 +92,8 @@
 //! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS`, `BINDGEN_EXTRA_CLANG_ARGS_<target>` | by the build | passed on to bindgen |
 //! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver |
 //!
-//! The build runs again when one of them changes; after installing a toolkit or libclang where none was found, run
-//! `cargo clean -p cuda-sys`.
+//! The build runs again when one of them changes; after installing a toolkit or libclang where none was found, or
+//! another toolkit at the same place, run `cargo clean -p cuda-sys`.
 //!
 //! Each variable that names a directory can be set for a single target, with the target triple in capitals as
 //! a prefix: `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.
@@ -116,6 +117,7 @@ compile_error!("CUDA has 64-bit drivers only");
 #[macro_use]
 mod api;
 mod load;
+mod macros;
 mod once;
 /// For `cuda-core`; not part of the interface.
 #[doc(hidden)]
@@ -146,6 +148,7 @@ pub use bindings::names::*;
 pub use bindings::symbol;
 pub use bindings::*;
 pub use load::{InstallError, LoadError, install, load};
+pub use macros::*;
 
 /// The system's `cuda.h` that the build read; [`None`] if it read none, so that only the bundled
 /// bindings exist.

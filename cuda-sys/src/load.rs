@@ -154,6 +154,8 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
 /// require all of them, and the system's loader refuse a driver that lacks one.
 #[cfg(cuda_sys_link)]
 fn open() -> Loaded {
+    // Refers to the library: linkers leave out one that a program has no other reference to (`--as-needed`).
+    std::hint::black_box(crate::symbol::cuInit as *const c_void);
     // SAFETY: symbols of the driver, which was linked, have the signatures of NVIDIA's header, which
     // never change under a name. It is not unloaded while this program is loaded.
     let api = unsafe { DriverApi::from_resolver(&mut os::linked) };

@@ -52,6 +52,21 @@ fn every_symbol_of_the_floor_is_there() {
 }
 
 #[test]
+fn macros_that_bindgen_leaves_out_have_their_values() {
+    assert_eq!([CU_STREAM_LEGACY, CU_STREAM_PER_THREAD].map(<*mut _>::addr), [1, 2]);
+    let extra = [CU_LAUNCH_PARAM_END, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE];
+    assert_eq!(extra.map(<*mut _>::addr), [0, 1, 2]);
+    let numbers = [
+        CU_LAUNCH_PARAM_END_AS_INT,
+        CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT,
+        CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT,
+    ];
+    assert_eq!(numbers, [0, 1, 2]);
+    assert_eq!([CU_DEVICE_CPU, CU_DEVICE_INVALID], [-1, -2]);
+    assert_eq!(CU_STREAM_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+}
+
+#[test]
 fn codes_are_values() {
     assert_eq!(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0, 36);
     assert_ne!(cudaError_enum(u32::MAX), CUDA_SUCCESS);

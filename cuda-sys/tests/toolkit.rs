@@ -191,6 +191,27 @@ fn nvcc_may_be_a_link_into_the_toolkit() {
 }
 
 #[test]
+fn a_compiler_cache_may_hide_the_toolkits_nvcc() {
+    let machine = Machine::new()
+        .file("cache/bin/nvcc", "")
+        .header("sdk/12.9/include", 12_090)
+        .file("sdk/12.9/bin/nvcc", "");
+    let folders = ["cache/bin", "sdk/12.9/bin"].map(|folder| machine.root.join(folder));
+    let path = std::env::join_paths(folders).expect("no separator in them");
+    let machine = machine.var("PATH", path.to_str().expect("UTF-8"));
+    assert_eq!(machine.found(), at("sdk/12.9/include", 12_090));
+}
+
+#[test]
+fn wheels_are_the_hosts() {
+    let machine = Machine::new()
+        .header("site-packages/nvidia/cu13/include", 13_000)
+        .var("CUDA_HOME", "site-packages");
+    assert!(machine.found().is_some());
+    assert_eq!(machine.target(ARM).found(), None);
+}
+
+#[test]
 fn a_foreign_target_takes_its_own_headers_only() {
     let host_only = Machine::new()
         .header("usr/local/cuda/include", 12_040)
@@ -309,8 +330,18 @@ fn the_linker_is_shown_the_stub() {
     let directories: Vec<_> = directories.iter().map(|dir| machine.relative(dir)).collect();
     assert_eq!(
         directories,
-        ["usr/local/cuda/lib64/stubs", "usr/local/cuda/targets/x86_64-linux/lib/stubs"]
+        ["usr/local/cuda/targets/x86_64-linux/lib/stubs", "usr/local/cuda/lib64/stubs"]
     );
+}
+
+#[test]
+fn the_linker_is_shown_no_library_of_the_host() {
+    let machine = Machine::new()
+        .header("usr/local/cuda/targets/sbsa-linux/include", 12_040)
+        .file("usr/local/cuda/lib64/stubs/libcuda.so", "")
+        .target(ARM);
+    let toolkit: Toolkit = machine.search().toolkit.expect("found");
+    assert!(machine.with(|search| search.link_directories(&toolkit)).is_empty());
 }
 
 #[test]

@@ -22,3 +22,5 @@ gpu_test! {
         include!(concat!(env!("OUT_DIR"), "/readme_2.rs"))
     }
 }
+
+const _: () = assert!(matches!(env!("readme_examples").as_bytes(), b"2"), "each is above");

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::ops::RangeBounds;
 
 use cuda_sys::{
-    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, symbol as cu,
+    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,
+    CUmemLocation, symbol as cu,
 };
 
 use crate::device::{Device, mem_location};
@@ -43,14 +44,11 @@ pub enum MemoryLocation {
     HostNumaCurrent,
 }
 
-/// `CU_DEVICE_CPU`, a macro with a cast that bindgen does not translate.
-const CPU: CUdevice = -1;
-
 impl MemoryLocation {
     /// Returns the location for the older calls; as an `Err` if only the newer ones know it.
     fn as_raw(self) -> Result<CUdevice, CUmemLocation> {
         match self {
-            Self::Host => Ok(CPU),
+            Self::Host => Ok(CU_DEVICE_CPU),
             Self::Device(device) => Ok(device.as_raw()),
             Self::HostNuma(node) => Err(mem_location::host_numa(node)),
             Self::HostNumaCurrent => Err(mem_location::host_numa_current()),
@@ -59,7 +57,7 @@ impl MemoryLocation {
 
     fn from_raw(raw: CUdevice) -> Option<Self> {
         match raw {
-            CPU => Some(Self::Host),
+            CU_DEVICE_CPU => Some(Self::Host),
             raw => Device::from_raw(raw).ok().map(Self::Device),
         }
     }
@@ -256,7 +254,7 @@ impl<T: Pod> ManagedBuffer<T> {
             Ok(value[0])
         };
         // One entry for each device and one for the host; the driver marks unused entries as invalid.
-        let mut users = vec![INVALID_DEVICE; Device::count()? as usize + 1];
+        let mut users = vec![CU_DEVICE_INVALID; Device::count()? as usize + 1];
         range_attribute(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address, bytes, &mut users)?;
         let place = |attribute| one(attribute).map(MemoryLocation::from_raw);
         Ok(ManagedAttributes {
@@ -302,9 +300,6 @@ impl<T: Pod> ManagedBuffer<T> {
         attached
     }
 }
-
-/// `CU_DEVICE_INVALID`, like `CU_DEVICE_CPU` a macro with a cast.
-const INVALID_DEVICE: c_int = -2;
 
 /// Calls `cuMemRangeGetAttribute` for an attribute that consists of device numbers.
 fn range_attribute(

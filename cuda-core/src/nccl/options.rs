@@ -132,13 +132,11 @@ impl CommunicatorOptions {
     }
 
     fn will_block_if(self, overridden: Option<&str>) -> bool {
-        let number = overridden.filter(|text| !text.is_empty()).map(str::parse);
-        match number {
-            Some(Ok(1)) => true,
-            // NCCL takes what is no number as 0.
-            Some(Ok(0) | Err(_)) => false,
-            // It ignores other numbers.
-            Some(Ok(_)) | None => self.blocks(),
+        match overridden.filter(|text| !text.is_empty()).and_then(number) {
+            Some(1) => true,
+            Some(0) => false,
+            // NCCL ignores other numbers.
+            _ => self.blocks(),
         }
     }
 
@@ -166,6 +164,27 @@ impl CommunicatorOptions {
     /// How many thread blocks a [cluster](Self::cga_cluster_size) has; [`None`] if NCCL chooses.
     pub const fn get_cga_cluster_size(&self) -> Option<u8> {
         self.cga_cluster_size
+    }
+}
+
+/// Reads the number at the begin of a text as NCCL does, by `strtoll` with base 0: 0 if there is none; [`None`] if it
+/// is too large.
+fn number(text: &str) -> Option<i64> {
+    let text = text.trim_ascii_start();
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(text) => (-1, text),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (base, text) = match hexadecimal {
+        Some(text) => (16, text),
+        None if text.starts_with('0') => (8, text),
+        None => (10, text),
+    };
+    let end = text.find(|it: char| !it.is_digit(base)).unwrap_or(text.len());
+    match &text[..end] {
+        "" => Some(0),
+        digits => i64::from_str_radix(digits, base).ok().map(|number| sign * number),
     }
 }
 
@@ -200,8 +219,14 @@ mod tests {
         let asked = [false, true].map(|blocking| CommunicatorOptions::new().blocking(blocking));
         let of = |text| asked.map(|options| options.will_block_if(text));
         assert_eq!([of(None), of(Some(""))], [[false, true]; 2]);
-        assert_eq!([of(Some("1")), of(Some("01"))], [[true; 2]; 2]);
-        assert_eq!([of(Some("0")), of(Some("no"))], [[false; 2]; 2]);
-        assert_eq!([of(Some("2")), of(Some("-1"))], [[false, true]; 2]);
+        for blocks in ["1", " +1", "01", "0x1", "1 please"] {
+            assert_eq!(of(Some(blocks)), [true; 2], "{blocks}");
+        }
+        for returns in ["0", "-0", "no", "0x", "08"] {
+            assert_eq!(of(Some(returns)), [false; 2], "{returns}");
+        }
+        for ignored in ["2", "-1", "12", "99999999999999999999"] {
+            assert_eq!(of(Some(ignored)), [false, true], "{ignored}");
+        }
     }
 }

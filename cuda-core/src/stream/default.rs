@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+
 use crate::context::Context;
 use crate::error::Result;
 use crate::process::driver;
 use crate::stream::{PerThreadStream, Stream};
-use crate::timeline::{Flavor, ImplicitOrder, StreamCore, legacy_handle, per_thread_handle};
+use crate::timeline::{Flavor, ImplicitOrder, StreamCore};
 use crate::util::lock;
 
 /// # Default streams
@@ -33,7 +35,7 @@ impl Context {
         let mut slot = lock(&self.timelines().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
             let (flavor, order) = (Flavor::Legacy, ImplicitOrder::Blocking);
-            let core = StreamCore::new(self, flavor, order, legacy_handle(), None, None);
+            let core = StreamCore::new(self, flavor, order, CU_STREAM_LEGACY, None, None);
             *slot = Arc::downgrade(&core);
             core
         });
@@ -63,7 +65,7 @@ impl Context {
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);
-        let new = || StreamCore::new(self, flavor, order, per_thread_handle(), None, None);
+        let new = || StreamCore::new(self, flavor, order, CU_STREAM_PER_THREAD, None, None);
         let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
             let found =

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ptr;
 
-use cuda_sys::{CUevent, CUstream, symbol as cu};
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, asked};
@@ -11,10 +11,7 @@ use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::stream::event::Event;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::registry;
-use crate::timeline::{
-    EventFlags, Flavor, ImplicitOrder, RawEvent, StreamCore, capture, legacy_handle,
-    per_thread_handle,
-};
+use crate::timeline::{EventFlags, Flavor, ImplicitOrder, RawEvent, StreamCore, capture};
 
 /// # Streams of other code
 impl Stream {
@@ -67,13 +64,13 @@ impl Stream {
     ) -> Result<Self> {
         let owner: ForeignOwner = Contained::new(Box::new(owner));
         driver::ensure()?;
-        if raw.is_null() || raw == legacy_handle() {
+        if raw.is_null() || raw == CU_STREAM_LEGACY {
             return context.default_stream();
         }
         let op = "Stream::from_raw";
         let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
                    `Context::per_thread_stream`";
-        Error::unless(raw != per_thread_handle(), op, why)?;
+        Error::unless(raw != CU_STREAM_PER_THREAD, op, why)?;
         let nothing = ptr::null_mut();
         // SAFETY: the stream is live by the caller's promise; the call writes one handle, to an
         // exclusive borrow.

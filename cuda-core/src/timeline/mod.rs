@@ -28,7 +28,6 @@ mod timelines;
 
 pub(crate) use core::{Bound, FreeBlocks, StagingSlot, StreamCore};
 pub(crate) use event::{EventFlags, RawEvent, ready};
-pub(crate) use registry::{legacy_handle, per_thread_handle};
 pub(crate) use submit::{LibraryUse, note_use};
 
 use held_up::HeldUp;

@@ -1,9 +1,8 @@
 //! Streams by their handles, so that each handle leads to its one timeline.
 
-use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::CUstream;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -44,8 +43,8 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
         Err(error @ Error::Capturing { .. }) => Err(error),
         _ => Ok(()),
     };
-    refuse(legacy_handle())?;
-    refuse(per_thread_handle())?;
+    refuse(CU_STREAM_LEGACY)?;
+    refuse(CU_STREAM_PER_THREAD)?;
     // Dropping the last reference to a stream destroys it, so it must not happen under the lock.
     let streams: Vec<_> = {
         let streams = lock(&STREAMS);
@@ -64,14 +63,4 @@ pub(crate) fn forget(raw: CUstream) {
     if streams.get(Handle(raw).number()).is_some_and(dead) {
         streams.remove(Handle(raw).number());
     }
-}
-
-/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
-pub(crate) fn legacy_handle() -> CUstream {
-    ptr::without_provenance_mut(1)
-}
-
-/// `CU_STREAM_PER_THREAD`, likewise.
-pub(crate) fn per_thread_handle() -> CUstream {
-    ptr::without_provenance_mut(2)
 }

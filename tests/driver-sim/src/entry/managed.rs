@@ -14,7 +14,6 @@ use crate::graph::node::NodeKind;
 use crate::handle::Id;
 use crate::memory::pinned::{Advised, Origin, Subject, allocate};
 
-const CPU: CUdevice = -1;
 const NOWHERE: CUdevice = -2;
 
 entries! {
@@ -84,7 +83,7 @@ entries! {
             CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => vec![value(Subject::Preferred, NOWHERE)],
             CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => vec![value(Subject::Prefetch, NOWHERE)],
             CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
-                let places = CPU..call.devices.len() as c_int;
+                let places = CU_DEVICE_CPU..call.devices.len() as c_int;
                 let mut users: Vec<_> =
                     places.filter(|&place| value(Subject::User(place), 0) == 1).collect();
                 users.resize(size / size_of::<c_int>(), NOWHERE);
@@ -123,9 +122,11 @@ entries! {
 /// Returns the device of a location, on a machine with the single NUMA node 0.
 fn place_of(call: &Call, location: &CUmemLocation) -> Outcome<CUdevice> {
     match location.type_ {
-        CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(CPU),
+        CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(CU_DEVICE_CPU),
         // SAFETY: the location of a node uses the union's number, which came with the type.
-        CU_MEM_LOCATION_TYPE_HOST_NUMA if unsafe { location.__bindgen_anon_1.id } == 0 => Ok(CPU),
+        CU_MEM_LOCATION_TYPE_HOST_NUMA if unsafe { location.__bindgen_anon_1.id } == 0 => {
+            Ok(CU_DEVICE_CPU)
+        }
         _ => Ok(located(call, location)? as CUdevice),
     }
 }
@@ -164,7 +165,7 @@ fn managed(call: &Call, address: CUdeviceptr, bytes: usize) -> Outcome<(Id, Rang
 
 /// Checks a location: a device, or the host.
 fn place(call: &Call, location: CUdevice) -> Outcome<CUdevice> {
-    if location != CPU {
+    if location != CU_DEVICE_CPU {
         call.device(location)?;
     }
     Ok(location)

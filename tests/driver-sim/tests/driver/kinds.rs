@@ -8,8 +8,6 @@ use cuda_sys::*;
 
 use crate::support::*;
 
-const CPU: CUdevice = -1;
-
 fn managed(bytes: usize) -> CUdeviceptr {
     let mut address = 0;
     ok!(cuMemAllocManaged(&mut address, bytes, CU_MEM_ATTACH_GLOBAL.0));
@@ -68,7 +66,7 @@ fn advice_holds_for_the_range_it_was_given_for() {
         ok!(cuMemRangeGetAttribute(place, size, attribute, d + start, len));
         value
     };
-    ok!(cuMemAdvise(d, 50, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU));
+    ok!(cuMemAdvise(d, 50, CU_MEM_ADVISE_SET_READ_MOSTLY, CU_DEVICE_CPU));
     assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 40)[0], 1);
     assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 41)[0], 0);
     assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, 100)[0], -2);
@@ -80,7 +78,10 @@ fn advice_holds_for_the_range_it_was_given_for() {
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(d, 101, 1, s));
     let plain = alloc(100);
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(plain, 100, 1, s));
-    fails!(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(plain, 100, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU));
+    fails!(
+        CUDA_ERROR_INVALID_VALUE,
+        cuMemAdvise(plain, 100, CU_MEM_ADVISE_SET_READ_MOSTLY, CU_DEVICE_CPU)
+    );
     // The prefetch is still queued.
     ok!(cuMemFree_v2(d));
     assert_eq!(violations(&session), [Race]);

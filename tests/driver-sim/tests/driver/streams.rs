@@ -180,7 +180,7 @@ fn the_legacy_stream_stands_between_blocking_streams() {
 fn the_per_thread_stream_is_another_on_every_thread() {
     let session = begin();
     let context = bind(0);
-    let per_thread = std::ptr::without_provenance_mut(2);
+    let per_thread = CU_STREAM_PER_THREAD;
     let id = || {
         let mut id = 0;
         ok!(cuStreamGetId(per_thread, &mut id));
@@ -192,7 +192,7 @@ fn the_per_thread_stream_is_another_on_every_thread() {
     let there = std::thread::spawn(move || {
         ok!(cuCtxSetCurrent(std::ptr::without_provenance_mut(handle)));
         let mut id = 0;
-        ok!(cuStreamGetId(std::ptr::without_provenance_mut(2), &mut id));
+        ok!(cuStreamGetId(CU_STREAM_PER_THREAD, &mut id));
         id
     });
     assert_ne!(here, there.join().unwrap());

@@ -16,18 +16,25 @@ use crate::workspace::{mirror, replace, write};
 /// The text of a program that calls functions that drivers for CUDA 11.8 lack.
 const NEWER: &str = include_str!("../../../package/newer.rs");
 
+/// The text of a program that calls the driver by its table alone.
+const TABLE: &str = include_str!("../../../package/table.rs");
+
 /// Builds with `CUDA_SYS_LINK=1` against a stub that the row creates, and runs with it.
 pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     const SEARCHED: &str = "LD_LIBRARY_PATH";
     ensure!(cfg!(target_os = "linux"), refuse("the stub library is made for Linux"));
     let (library, symbols) = stub(workshop)?;
     let consumer = workshop.consumer("linked-consumer", Crates::Core, Features::None)?;
-    fs::write(consumer.directory.join("src/bin/newer.rs"), NEWER)?;
+    for (program, text) in [("newer", NEWER), ("table", TABLE)] {
+        fs::write(consumer.directory.join(format!("src/bin/{program}.rs")), text)?;
+    }
     let built = consumer.build(&[("CUDA_SYS_LINK", &"1"), ("CUDA_SYS_LIB_DIR", &library)])?;
     expect(&built, "bundled")?;
     consumer.run_with(&built, SEARCHED, &library)?;
     let mut newer = workshop.machine.command(built.program("newer")?);
     let answers = output(newer.env(SEARCHED, &library))?;
+    let mut table = workshop.machine.command(built.program("table")?);
+    output(table.env(SEARCHED, &library)).context("the table of the linked library")?;
 
     // The toolkit's own stub, at the usual place in a toolkit.
     let root = workshop.toolkit("linked", "include", "#define CUDA_VERSION 13000\n")?;
