@@ -41,6 +41,9 @@ const AT_A_TIME: usize = 2;
 /// test: one that takes 6 s alone took 63 s after twenty others.
 const A_PART: f64 = 150.0;
 
+/// Tests that take longer, in seconds, are left to full runs, so that all samples take about equally long.
+const LONGEST_OF_A_SAMPLE: f64 = 60.0;
+
 /// The tests of one Miri process.
 struct Part {
     suite: &'static Suite,
@@ -152,9 +155,12 @@ fn sample(
     if sample % pace != first {
         return (Vec::new(), tests);
     }
+    let is_long = |name: &String| times.of(name) > LONGEST_OF_A_SAMPLE;
+    let (mut left, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_long);
     let mut shares = deal(tests, SAMPLES / pace, |name| times.of(name));
     let taken = shares.swap_remove(sample / pace);
-    (taken, shares.concat())
+    left.extend(shares.into_iter().flatten());
+    (taken, left)
 }
 
 impl Suite {
@@ -233,12 +239,11 @@ pub(super) fn check_installed() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::suites::{EACH, EVEN, ODD};
     use super::*;
 
     const SIM: &Suite = &SUITES[0];
     const GPU: &Suite = &SUITES[1];
-    const BY_ADDRESS: &Suite = &SUITES[3];
+    const BY_ADDRESS: &Suite = &SUITES[4];
 
     #[test]
     fn a_module_is_not_the_end_of_another_name() {
@@ -285,7 +290,7 @@ mod tests {
     #[test]
     fn commits_in_a_row_interpret_each_test_once() {
         let (tests, times) = (names(333), Times::default());
-        for turn in [EACH, EVEN, ODD] {
+        for turn in SUITES.map(|suite| suite.turn) {
             let mut had = Vec::new();
             for rotation in 1000..1000 + SAMPLES as u64 {
                 let depth = Depth::Sampled { rotation };
@@ -301,16 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_has_both_provenances() {
+    fn every_sample_has_two_suites() {
         for sample in 0..SAMPLES {
-            let turns = |provenance| {
-                let suites = SUITES.iter().filter(|suite| suite.provenance == provenance);
-                let paces = suites.map(|suite| suite.turn);
-                paces.filter(|(pace, first)| sample % pace == *first).count()
-            };
-            assert_eq!(turns(Provenance::Strict), 2, "{sample}");
-            assert_eq!(turns(Provenance::Permissive), 1, "{sample}");
+            let has_turn = |suite: &&Suite| sample % suite.turn.0 == suite.turn.1;
+            assert_eq!(SUITES.iter().filter(has_turn).count(), 2, "{sample}");
         }
+    }
+
+    #[test]
+    fn a_long_test_is_in_no_sample_but_in_the_whole() {
+        let (tests, times) = (names(10), Times::parse("61 test 003"));
+        for rotation in 0..SAMPLES as u64 {
+            let (taken, left) = sample((1, 0), tests.clone(), Depth::Sampled { rotation }, &times);
+            assert!(!taken.contains(&tests[3]) && left.contains(&tests[3]));
+        }
+        assert_eq!(sample((1, 0), tests.clone(), Depth::Full, &times), (tests, vec![]));
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Times {
         Self::parse(&fs::read_to_string(root.join(FILE)).unwrap_or_default())
     }
 
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| {
             let (seconds, name) = line.trim().split_once(' ')?;
             Some((name.to_owned(), seconds.parse().ok()?))
