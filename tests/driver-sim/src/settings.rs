@@ -20,10 +20,13 @@ impl Config {
     #[must_use]
     pub fn from_env() -> Self {
         // A value that is not Unicode is refused as well.
-        Self::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
+        Self::from_variables(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
     }
 
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// Like [`from_env`](Self::from_env), with other variables: for tests, whose process has one environment.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut config = Self::default();
         let mut settings = Settings { variable, refused: Vec::new() };
         if let Some(devices) = settings.get("CUDA_SIM_DEVICES", parse_devices) {
@@ -53,6 +56,13 @@ impl Config {
         }
         config.refused = settings.refused;
         config
+    }
+
+    /// Returns what is wrong with the variables, one text for each invalid setting.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn refused(&self) -> &[String] {
+        &self.refused
     }
 }
 
@@ -199,115 +209,4 @@ fn visible(list: &str, devices: u32) -> Option<u32> {
     let mut seen = BTreeSet::new();
     let differ = named.all(|ordinal| seen.insert(ordinal));
     differ.then_some(seen.len() as u32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(variables: &[(&str, &str)]) -> Config {
-        Config::read(|name| {
-            let found = variables.iter().find(|(variable, _)| *variable == name);
-            found.map(|(_, value)| (*value).to_owned())
-        })
-    }
-
-    #[test]
-    fn right_settings_are_taken() {
-        let config = read(&[
-            ("CUDA_SIM_DEVICES", "7"),
-            ("CUDA_SIM_MODE", "eager"),
-            ("CUDA_SIM_MEMORY", "2GiB"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:3:2, *:1+:700:done"),
-            ("CUDA_SIM_MISSING", "cuMemcpyBatchAsync_v2,cuMemAllocAsync"),
-            ("CUDA_VISIBLE_DEVICES", "6,0"),
-        ]);
-        assert_eq!(config.refused, [""; 0]);
-        assert_eq!((config.devices, config.mode), (2, Mode::Eager));
-        assert_eq!(config.memory, 2 << 30);
-        let third = Fault::new(CUresult(2)).nth(3).function("cuMemAllocAsync");
-        let all = Fault::new(CUresult(700)).from_then_on().takes_effect();
-        assert_eq!(config.faults, [third, all]);
-        assert_eq!(config.missing, ["cuMemcpyBatchAsync_v2", "cuMemAllocAsync"]);
-    }
-
-    #[test]
-    fn a_schedule_by_its_seed_or_any() {
-        let threaded = ("CUDA_SIM_MODE", "threaded");
-        let config = read(&[threaded, ("CUDA_SIM_SEED", "7")]);
-        assert_eq!(config.mode, Mode::Threaded { seed: 7 });
-        assert_eq!(config.mode.to_string(), "CUDA_SIM_MODE=threaded CUDA_SIM_SEED=7");
-        let config = read(&[threaded]);
-        assert!(matches!(config.mode, Mode::Threaded { .. }));
-        assert_eq!(config.refused, [""; 0]);
-    }
-
-    #[test]
-    fn empty_is_unset() {
-        let config = read(&[("CUDA_SIM_DEVICES", ""), ("CUDA_SIM_FAULT", "")]);
-        assert_eq!(config.refused, [""; 0]);
-        assert_eq!((config.devices, config.faults.len()), (4, 0));
-    }
-
-    #[test]
-    fn wrong_settings_are_refused() {
-        for (name, value) in [
-            ("CUDA_SIM_DEVICES", "two"),
-            ("CUDA_SIM_DEVICES", "-1"),
-            ("CUDA_SIM_DEVICES", "65"),
-            ("CUDA_SIM_MODE", "Eager"),
-            ("CUDA_SIM_SEED", "7"),
-            ("CUDA_SIM_MEMORY", "3 parsecs"),
-            ("CUDA_SIM_MEMORY", "GiB"),
-            ("CUDA_SIM_MEMORY", "513GiB"),
-            ("CUDA_SIM_MEMORY", "99999999999GiB"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:2"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:2:3"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:done"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:x:2"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:0:2"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1++:2"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:OUT_OF_MEMORY"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:0"),
-            ("CUDA_SIM_FAULT", "cuMemAlloc:1:2"),
-        ] {
-            let refused = read(&[(name, value)]).refused;
-            assert_eq!(refused.len(), 1, "{name}={value}: {refused:?}");
-            let said = format!("{name}={value}: expected ");
-            assert!(refused[0].starts_with(&said), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn every_wrong_setting_is_named() {
-        let config = read(&[
-            ("CUDA_SIM_MODE", "late"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:2,nothing:1:2,*:2"),
-        ]);
-        let names: Vec<_> = config
-            .refused
-            .iter()
-            .filter_map(|refused| refused.split_once(": "))
-            .map(|(setting, _)| setting)
-            .collect();
-        let wrong = ["CUDA_SIM_MODE=late", "CUDA_SIM_FAULT=nothing:1:2", "CUDA_SIM_FAULT=*:2"];
-        assert_eq!(names, wrong);
-        assert_eq!(config.faults.len(), 1);
-    }
-
-    /// The expected answers are those of an H200 with driver 580.
-    #[test]
-    fn visible_devices() {
-        for none in ["", " ", "-1", "9", "x", ",0"] {
-            assert_eq!(visible(none, 4), Some(0), "{none:?}");
-            assert_eq!(read(&[("CUDA_VISIBLE_DEVICES", none)]).devices, 0, "{none:?}");
-        }
-        for one in ["0,", " 0", "0,9,1"] {
-            assert_eq!(visible(one, 4), Some(1), "{one:?}");
-        }
-        assert_eq!(visible("2,0", 4), Some(2));
-        assert_eq!(visible("0,2,0", 4), None);
-        assert!(read(&[("CUDA_VISIBLE_DEVICES", "0,0")]).seen_twice);
-    }
 }

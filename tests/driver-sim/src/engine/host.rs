@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::engine::clock::{Clock, Point};
+use super::clock::{Clock, Point};
 use crate::handle::Id;
 
 /// Counts the threads that have entered the driver but do not have its lock yet.

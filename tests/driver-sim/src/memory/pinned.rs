@@ -148,20 +148,3 @@ impl PinnedMap {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_start_at_odd_steps() {
-        for size in [1, 511, 4096, 1 << 20] {
-            let base = allocate(size).expect("memory").0;
-            assert_eq!(base.addr() % (2 * STEP), STEP, "{size}");
-            // SAFETY: `allocate` left a step in front of the block, in the same allocation.
-            let start = unsafe { base.sub(STEP) };
-            // SAFETY: this is the layout that `allocate` used; no other code has the block.
-            unsafe { std::alloc::dealloc(start, layout(size).expect("a layout")) };
-        }
-    }
-}

@@ -16,6 +16,13 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry unknown(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry declared(.param .u64 x, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry other(.param .u64 x, .param .u64 n) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry mixed(.param .f32 a, .param .u64 x, .param .u64 y, .param .u16 n)
+        { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry longer(.param .f32 a, .param .u64 x, .param .u64 y, .param .u32 n)
+        { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry fewer(.param .f32 a, .param .u64 x, .param .u64 y) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry of_values(.param .align 4 .b8 pair[8], .param .u8 on, .param .u64 rows)
+        { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_body() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_declaration() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry nothing() { ret; }
@@ -96,6 +103,54 @@ fn a_declared_kernel_has_parameters_of_its_sizes() {
         ok!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), x, 8, s));
         ok!(cuStreamSynchronize(s));
         assert_eq!(back, [13, 13, 13, 6]);
+    });
+}
+
+#[test]
+fn a_declared_kernel_has_numbers_arrays_and_slices() {
+    cuda_sim::kernels! {
+        fn mixed(a: f32, x: &[f64; n], y: &mut [u8; 2 * n], n: u16) {
+            y.fill(n as u8 + a as u8 + x.len() as u8);
+        }
+        fn longer(a: f32, x: &[f64; n], y: &mut [u8; 2 * n], n: u16) {
+            let _ = (a, x);
+            y.fill(n as u8);
+        }
+        fn fewer(a: f32, x: &[f64; n], y: &mut [u8; 2 * n], n: u16) {
+            let _ = (a, x);
+            y.fill(n as u8);
+        }
+        fn of_values(pair: [f32; 2], on: bool, rows: &mut [[f32; 4]; 2]) {
+            if on {
+                rows[1][..2].copy_from_slice(&pair);
+            }
+        }
+    }
+    scene(64, |session, [s], mut x| {
+        ok!(cuMemsetD8Async(x, 0, 64, s));
+        let (mut a, mut n, mut wide, mut y) = (3.0_f32, 2_u16, 2_u32, x + 16);
+        let (a, x_at, y_at) = ((&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast());
+        let parameters = &mut [a, x_at, y_at, (&raw mut n).cast()];
+        assert_eq!(launch("mixed", s, parameters), [CUDA_SUCCESS; 2]);
+        let parameters = &mut [a, x_at, y_at, (&raw mut wide).cast()];
+        assert_eq!(launch("longer", s, parameters)[0], CUDA_ERROR_NOT_SUPPORTED);
+        only(
+            session,
+            ViolationKind::UnknownKernel,
+            "`longer`, with parameters of [4, 8, 8, 4] bytes",
+        );
+        assert_eq!(launch("fewer", s, &mut [a, x_at, y_at])[0], CUDA_ERROR_NOT_SUPPORTED);
+        only(session, ViolationKind::UnknownKernel, "`fewer`, with parameters of [4, 8, 8] bytes");
+        let (mut pair, mut on, mut rows) = ([1.5_f32, -2.0], true, x + 32);
+        let parameters =
+            &mut [(&raw mut pair).cast(), (&raw mut on).cast(), (&raw mut rows).cast()];
+        assert_eq!(launch("of_values", s, parameters), [CUDA_SUCCESS; 2]);
+        let (mut bytes, mut floats) = ([0_u8; 5], [0_f32; 8]);
+        ok!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), x + 16, 5, s));
+        ok!(cuMemcpyDtoHAsync_v2(floats.as_mut_ptr().cast(), x + 32, 32, s));
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(bytes, [7, 7, 7, 7, 0]);
+        assert_eq!(floats, [0.0, 0.0, 0.0, 0.0, 1.5, -2.0, 0.0, 0.0]);
     });
 }
 

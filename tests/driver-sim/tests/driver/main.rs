@@ -16,9 +16,14 @@ mod mapped;
 mod memory;
 mod nccl;
 mod order;
+mod parts;
 mod pools;
 mod queues;
 mod sessions;
+mod settings;
 mod streams;
 mod threaded;
 mod values;
+
+// The parts name these by their paths in the library.
+use parts::{handle, table};

@@ -195,6 +195,20 @@ fn pointer_attributes() {
     session.assert_clean();
 }
 
+/// Programs can rely on no greater alignment than that of the blocks which the driver packs.
+#[test]
+fn pinned_blocks_start_at_odd_multiples_of_512_bytes() {
+    let session = begin();
+    bind(0);
+    for size in [1, 511, 4096, 1 << 20] {
+        let mut pinned = null_mut();
+        ok!(cuMemHostAlloc(&mut pinned, size, 0));
+        assert_eq!(pinned.addr() % 1024, 512, "{size}");
+        ok!(cuMemFreeHost(pinned));
+    }
+    session.assert_clean();
+}
+
 #[test]
 fn leaks_are_listed() {
     let session = begin();

@@ -14,10 +14,14 @@ use crate::refuse;
 use crate::suite::process::follow;
 use crate::suite::{Finished, Program, Verdict};
 
-/// Builds what a user's tests need, the simulator's own tests, and the tests of both libraries. Leaves out
+/// Build the tests of both libraries, then what a user's tests need and the simulator's own tests. Apart,
+/// because `--lib` would compile the simulator as a test, too, which has no tests of its own. Leave out
 /// `tests/sim`, which takes ten minutes there.
-const TESTS: &str = "test --no-run --locked --no-default-features -p cuda-sys -p cuda-core \
-    -p cuda-driver-sim -p cuda-tests --lib --test driver --test environment --test gpu";
+const TESTS: [&str; 2] = [
+    "test --no-run --locked --no-default-features -p cuda-sys -p cuda-core -p cuda-tests --lib",
+    "test --no-run --locked --no-default-features -p cuda-driver-sim -p cuda-tests \
+        --test driver --test environment --test gpu",
+];
 
 /// The suite whose tests' paths say where they can run.
 const GPU: &str = "cuda-tests::gpu";
@@ -94,14 +98,18 @@ impl Elsewhere {
         ensure!(workshop.host()? != self.triple, refuse(why));
         has_std(workshop, self.triple)?;
         self.find(self.linker, "")?;
-        let mut cargo = workshop.cargo(&workshop.source(), TESTS);
         let linker = self.triple.replace('-', "_").to_uppercase();
-        cargo.env(format!("CARGO_TARGET_{linker}_LINKER"), self.linker);
-        let built = Built::of(cargo.args(["--target", self.triple]))?;
+        let mut programs = Vec::new();
+        for tests in TESTS {
+            let mut cargo = workshop.cargo(&workshop.source(), tests);
+            cargo.env(format!("CARGO_TARGET_{linker}_LINKER"), self.linker);
+            let built = Built::of(cargo.args(["--target", self.triple]))?;
+            programs.extend(built.tests());
+        }
         self.find(self.runner, "its tests compile, but ")?;
         let mut passed = 0;
         let mut failures = Vec::new();
-        for program in built.tests() {
+        for program in programs {
             let mut run = workshop.machine.command(self.runner);
             run.arg(&program.path).envs(variables.iter().cloned());
             let tests = self.run(run, &program)?;

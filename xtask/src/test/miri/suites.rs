@@ -56,8 +56,8 @@ const SIM: Programs = ("sim", &["cuda-tests::sim"], "-p cuda-tests --test sim");
 const GPU: Programs = ("gpu", &["cuda-tests::gpu"], "-p cuda-tests --test gpu");
 const UNIT_TESTS: Programs = (
     "unit tests",
-    &["cuda-core (unit tests)", "cuda-driver-sim (unit tests)", "cuda-tests (unit tests)"],
-    "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
+    &["cuda-core (unit tests)", "cuda-tests (unit tests)"],
+    "-p cuda-core -p cuda-tests --lib",
 );
 
 const fn suite((name, programs, selection): Programs, provenance: Provenance, turn: Turn) -> Suite {

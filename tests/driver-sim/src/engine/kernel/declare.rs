@@ -101,27 +101,3 @@ macro_rules! kernels {
 pub fn run_kernel_body(body: impl FnOnce()) {
     body();
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::engine::kernel::registry::registered;
-
-    #[test]
-    fn a_declared_kernel_is_that_of_its_parameters_sizes() {
-        crate::kernels! {
-            fn declared(a: f32, x: &[f64; n], y: &mut [u8; 2 * n], n: u16) {
-                let _ = (a, x);
-                y.fill(n as u8);
-            }
-            fn of_values(pair: [f32; 2], on: bool, rows: &mut [[f32; 4]; 2]) {
-                if on {
-                    rows[1][..2].copy_from_slice(&pair);
-                }
-            }
-        }
-        assert!(registered("of_values", &[8, 1, 8]).is_some());
-        assert!(registered("declared", &[4, 8, 8, 2]).is_some());
-        assert!(registered("declared", &[4, 8, 8, 4]).is_none());
-        assert!(registered("declared", &[4, 8, 8]).is_none());
-    }
-}
