@@ -116,8 +116,12 @@ impl Timeline {
         if blocking <= hold_ups.passed_on.load(Ordering::Acquire) {
             return Ok(());
         }
+        // Earlier points have events that were recorded before the hold-up. Later ones may have been counted
+        // since without work, for which nothing was passed on: an event for them comes behind the hold-up.
+        let recorded = lock(&self.events).recorded.last().map_or(0, |last| last.seq);
+        let first = recorded.max(self.completed.load(Ordering::Acquire)) + 1;
         self.hold_up_the_set(entered)?;
-        self.may_come_late(self.issued() + 1);
+        self.may_come_late(first);
         hold_ups.passed_on.fetch_max(blocking, Ordering::AcqRel);
         Ok(())
     }

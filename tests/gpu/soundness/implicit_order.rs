@@ -1,8 +1,9 @@
 //! The legacy stream and blocking streams, which CUDA orders implicitly: S52.
 
+use cuda_core::adaptors::Statistics;
 use cuda_core::{
-    Context, ContextFlags, DeviceBuffer, Event, EventFlags, PinnedBuffer, Result, Signal, Stream,
-    WaitValue,
+    Allocator, CachingPool, Context, ContextFlags, DeviceBuffer, Event, EventFlags, PinnedBuffer,
+    Result, Signal, Stream, WaitValue,
 };
 use support::{blocks, gpu_test, one_stream};
 
@@ -183,6 +184,38 @@ gpu_test! {
             outside.synchronize()?;
         }
         context.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_a_point_of_the_legacy_stream_without_work_is_held_up() -> Result<()> {
+        for is_adapted in [true, false] {
+            let context = fresh()?;
+            let [legacy, held, _] = set(&context)?;
+            let outside = context.create_stream()?;
+            let mut copy = Copy::new(&outside)?;
+            copy.enqueue(&outside)?;
+            let release = blocks(&held)?;
+            // Memory that was free at a point which is counted, but at which nothing is enqueued.
+            let mut memory = match is_adapted {
+                true => {
+                    let pool = Allocator::new(Statistics::new(CachingPool::new()));
+                    legacy.alloc_with::<u32>(&pool, LEN)?
+                }
+                false => {
+                    let before = legacy.alloc::<u32>(LEN)?;
+                    drop(legacy.ready());
+                    drop(before);
+                    legacy.alloc::<u32>(LEN)?
+                }
+            };
+            outside.fill(&mut memory, 2)?;
+            copy.wait()?;
+            drop(release);
+            context.synchronize()?;
+        }
+        Ok(())
     }
 }
 
