@@ -267,8 +267,9 @@ fn k_nccl_memory_that_is_registered_despite_an_error_is_deregistered() {
         memory.shrink_to(0)?; // NCCL must not have its pages
         // Memory whose deregistration fails here is deregistered before it is freed.
         let fails = Fault::new(CUresult(REMOTE as u32)).function("ncclCommDeregister");
-        let memory = refused(Some(fails))?;
+        let mut memory = refused(Some(fails))?;
         assert_eq!(deregistered(), 2);
+        assert!(matches!(memory.shrink_to(0), Err(Error::Invalid(_))), "NCCL has its pages");
         drop(memory);
         assert_eq!(deregistered(), 3);
         Ok(())

@@ -8,7 +8,7 @@ use crate::alloc::owned_storage;
 use crate::context::{Context, PeerAccess};
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::memory::{Buffer, DeviceMemory, byte_len};
+use crate::memory::{Buffer, DeviceMemory, MemoryKind, byte_len};
 use crate::process::driver;
 use crate::types::Pod;
 use crate::util::lock;
@@ -141,8 +141,8 @@ impl<T: Pod> VirtualBuffer<T> {
     /// `cuMemRelease`. Does not wait for work on the remaining elements.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while a graph uses the memory, and the driver's errors about the work waited
-    /// for; the buffer is then unchanged. If memory cannot be unmapped, the buffer is shorter
+    /// [`Error::Invalid`] while a graph uses the memory, or NCCL may have it registered, and the
+    /// driver's errors about the work waited for; the buffer is then unchanged. If memory cannot be unmapped, the buffer is shorter
     /// nevertheless, and a later call tries again.
     ///
     /// ```no_run
@@ -158,6 +158,9 @@ impl<T: Pod> VirtualBuffer<T> {
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         self.storage.require_no_graph("shrink_to")?;
+        // As after a registration that failed, and could not be undone.
+        let registered = DeviceMemory::waits_for_others(self.storage.block());
+        Error::unless(!registered, "shrink_to", "NCCL may have the memory registered")?;
         let bytes = len.min(self.len()) * size_of::<T>();
         let cut = self.mapping().cut(bytes);
         self.storage.wait_for(&(cut..self.storage.block().bytes))?;
