@@ -1,7 +1,6 @@
 //! Copies into newly allocated memory.
 
 use std::alloc::{Layout, alloc_zeroed};
-use std::mem;
 
 use crate::copy::{HostSlice, at_home};
 use crate::error::{Error, OutOfHostMemory, Result};
@@ -120,9 +119,11 @@ fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len)
         .map_err(|_| Error::SizeOverflow { len, element_size: size_of::<T>() })?;
     if layout.size() == 0 {
-        // SAFETY: any bit pattern of a `Pod` type is a value, all zeros included.
-        let zero: T = unsafe { mem::zeroed() };
-        return Ok(vec![zero; len]);
+        let mut zeros = Vec::new();
+        // SAFETY: either there are no elements, or they have no bytes: then a vector has room for
+        // `usize::MAX` of them, and without bytes all of a `Pod` type's values are initialised.
+        unsafe { zeros.set_len(len) };
+        return Ok(zeros);
     }
     // SAFETY: the layout has bytes.
     let start = unsafe { alloc_zeroed(layout) };
@@ -138,10 +139,15 @@ fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
 mod tests {
     use super::*;
 
+    crate::pod! {
+        struct Empty {}
+    }
+
     #[test]
     fn zeros_or_why_not() {
         assert!(zeros::<u16>(0).is_ok_and(|none| none.is_empty()));
-        assert!(zeros::<[u16; 0]>(3).is_ok_and(|empty| empty.len() == 3));
+        // No loop over the elements.
+        assert!(zeros::<Empty>(usize::MAX).is_ok_and(|all| all.len() == usize::MAX));
         assert!(zeros::<u16>(3).is_ok_and(|zeros| zeros == [0; 3]));
         let too_many = zeros::<u16>(usize::MAX);
         assert!(matches!(too_many, Err(Error::SizeOverflow { .. })));

@@ -184,12 +184,12 @@ impl GraphExec {
         function: Option<&Function>,
         call: impl FnOnce() -> CUresult,
     ) -> Result<()> {
+        // What the call drops may report to a hook, and the hook may use the graph.
+        let quiet = DeferForeignCode::begin();
         if self.is_set(node, touches, function) {
             let _turn = lock(&self.graph);
             return Ok(attempt(op, call()).map_err(|failed| explained(op, node, failed))?);
         }
-        // What the call drops may report to a hook, and the hook may use the graph.
-        let quiet = DeferForeignCode::begin();
         let mut shared = touches.iter().filter_map(|touch| touch.ledger.get().shared());
         let why = "memory that a graph allocates does not replace what an operation uses";
         Error::unless(!shared.any(|ledger| ledger.is_of_a_graph()), op, why)?;
