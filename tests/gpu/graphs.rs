@@ -27,6 +27,7 @@ mod order;
 mod owned;
 mod programs;
 mod raw;
+mod refused;
 mod resources;
 mod rows;
 mod signals;
