@@ -1,5 +1,9 @@
 //! S42: memory that is unmapped or closed while work is queued.
 
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use cuda_core::{
     Access, Device, PeerAccess, Result,
     virtual_memory::{Granularity, VirtualBuffer},
@@ -57,6 +61,26 @@ fn s42_revoking_waits_for_everything() {
         stream.fill(&mut buffer, 1)?;
         buffer.set_access(peer, PeerAccess::None)?;
         assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+/// The driver's answer may come late: it may wait for a host function, and that may ask for the capacity.
+#[test]
+fn s31_the_capacity_is_known_while_the_driver_is_asked_for_access() {
+    clean(|session| {
+        let (buffer, step) = buffer(1)?;
+        let (buffer, held, (tell, told)) =
+            (&buffer, session.hold("cuMemGetAccess"), mpsc::channel());
+        let (capacity, access) = thread::scope(|scope| {
+            let asking = scope.spawn(|| buffer.access(device()));
+            held.await_call();
+            scope.spawn(move || tell.send(buffer.capacity()));
+            let capacity = told.recv_timeout(Duration::from_secs(10));
+            drop(held);
+            (capacity, asking.join().expect("no panic"))
+        });
+        assert_eq!((capacity, access?), (Ok(step), PeerAccess::ReadWrite));
         Ok(())
     });
 }

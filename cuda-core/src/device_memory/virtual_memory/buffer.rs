@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::mapping::VirtualMapping;
+use super::mapping::{VirtualMapping, access_to};
 use super::{Granularity, PhysicalMemory};
 use crate::alloc::owned_storage;
 use crate::context::{Context, PeerAccess};
@@ -47,6 +47,8 @@ pub type VirtualBuffer<T> = Buffer<T, DeviceMemory, Virtual>;
 /// buffer's block has the size of the reserved addresses.
 #[expect(missing_debug_implementations, reason = "has nothing to show beside its buffer")]
 pub struct Virtual {
+    /// Driver calls are made, and drop hooks run, under the lock only while the buffer is borrowed
+    /// exclusively or freed: no other code can then ask for the mapping.
     mapping: Arc<Mutex<VirtualMapping>>,
     max_len: usize,
 }
@@ -236,7 +238,10 @@ impl<T: Pod> VirtualBuffer<T> {
     #[doc(alias("cuMemGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         driver::ensure()?;
-        let flags = self.mapping().access(device)?;
+        // Not locked during the call: other threads may ask for the capacity, or launch kernels. The memory
+        // stays mapped, since the buffer is borrowed.
+        let mapped = self.mapping().mapped();
+        let flags = mapped.map(|address| access_to(address, device)).transpose()?;
         Ok(flags.and_then(PeerAccess::from_raw).unwrap_or(PeerAccess::None))
     }
 

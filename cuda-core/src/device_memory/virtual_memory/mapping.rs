@@ -189,7 +189,7 @@ impl VirtualMapping {
         }
         if set.is_err() {
             // The error may come from earlier work.
-            now = self.access(device).ok().flatten().unwrap_or(none);
+            now = self.mapped().and_then(|at| access_to(at, device).ok()).unwrap_or(none);
         }
         self.access.retain(|(known, _)| *known != device);
         if now != none {
@@ -198,18 +198,9 @@ impl VirtualMapping {
         set
     }
 
-    /// Returns the access of `device`: `cuMemGetAccess`; [`None`] if nothing is mapped.
-    pub(super) fn access(&self, device: Device) -> Result<Option<CUmemAccess_flags>> {
-        if self.accessible == 0 {
-            return Ok(None);
-        }
-        let location = mem_location::of(device);
-        // SAFETY: the call reads a location and writes one number, both borrowed for longer than the
-        // call; the address is mapped.
-        let flags = asked("cuMemGetAccess", 0, |flags| unsafe {
-            cu::cuMemGetAccess(flags, &location, self.address)
-        })?;
-        Ok(Some(CUmemAccess_flags(flags as _)))
+    /// Returns the first address; [`None`] if nothing is mapped.
+    pub(super) fn mapped(&self) -> Option<CUdeviceptr> {
+        (self.accessible > 0).then_some(self.address)
     }
 
     /// Unmaps and releases the chunks that begin at `bytes` or later, which no work uses. A chunk that
@@ -246,6 +237,17 @@ impl VirtualMapping {
         // once.
         released("cuMemAddressFree", unsafe { cu::cuMemAddressFree(self.address, reserved) })
     }
+}
+
+/// Returns the access of `device` to the mapped memory at an address: `cuMemGetAccess`.
+pub(super) fn access_to(address: CUdeviceptr, device: Device) -> Result<CUmemAccess_flags> {
+    let location = mem_location::of(device);
+    // SAFETY: the call reads a location and writes one number, both borrowed for longer than the call; it
+    // looks the address up, and does not access it.
+    let flags = asked("cuMemGetAccess", 0, |flags| unsafe {
+        cu::cuMemGetAccess(flags, &location, address)
+    })?;
+    Ok(CUmemAccess_flags(flags as _))
 }
 
 /// The mapping owns the buffer's block of device memory; the buffer shares the mapping to change it.
