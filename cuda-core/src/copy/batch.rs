@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::context::Context;
 use crate::copy::{LinearCopy, at_one_end, cross, ends, enter_if_captured};
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::{PinnedSlice, PinnedSliceMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
@@ -43,11 +43,11 @@ pub struct Batch<'a> {
     touches: Vec<Touch<'a>>,
 }
 
-/// A copy of the batch, and the devices of its ends; [`None`] for host memory.
+/// A copy of the batch, and the contexts of its ends; [`None`] for host memory.
 struct BatchCopy<'a> {
     // INVARIANT: both places have `bytes` bytes, which `touches` of the batch cover.
     copy: LinearCopy,
-    devices: [Option<Device>; 2],
+    owners: [Option<&'a Context>; 2],
     /// The ends, if they are on two devices.
     ends: Option<[CopyEnd<'a>; 2]>,
 }
@@ -129,17 +129,18 @@ impl<'a> Batch<'a> {
     ) -> Result<()> {
         // `destination` is exclusive, so no other view of these elements exists during `'a`.
         let destination = destination.into_view();
-        let devices = [source.on(), destination.on()];
-        let copy = LinearCopy::of((&source, devices[0]), (&destination, devices[1]));
+        let owners = [source.owner(), destination.owner()];
+        let copy = LinearCopy::of((&source, owners[0]), (&destination, owners[1]));
         same_len(copy.op(), source.len(), destination.len())?;
         if source.byte_len() == 0 {
             return Ok(());
         }
         self.touches.push(source.read());
         self.touches.push(Touch { access: Access::Write, ..destination.read() });
-        let crosses = matches!(devices, [Some(near), Some(far)] if near != far);
-        let ends = if crosses { ends(&source, &destination) } else { None };
-        self.copies.push(BatchCopy { copy, devices, ends });
+        let crosses = matches!(owners, [Some(near), Some(far)] if near.device() != far.device());
+        let ends = || ends((&source, owners[0]), (&destination, owners[1]));
+        let ends = if crosses { ends() } else { None };
+        self.copies.push(BatchCopy { copy, owners, ends });
         Ok(())
     }
 }
@@ -172,7 +173,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         copies.iter_mut().for_each(|copy| copy.copy = copy.copy.on(core));
         for copy in &copies {
-            at_one_end(copy.copy.op(), core, copy.devices[0], copy.devices[1])?;
+            at_one_end(copy.copy.op(), core, copy.owners)?;
         }
         let Some(first) = copies.first() else { return Ok(()) };
         let (apart, together): (Vec<_>, Vec<_>) =
@@ -187,7 +188,7 @@ impl<K: StreamKind> Stream<K> {
             true => Some(core.context().enter_briefly()?),
             false => enter_if_captured(&stream)?,
         };
-        let _crossings: Vec<_> = apart.iter().map(|copy| cross(copy.devices)).collect();
+        let _crossings: Vec<_> = apart.iter().map(|copy| cross(copy.owners)).collect();
         let captured = |copy: &&BatchCopy<'_>| {
             let ends = copy.ends.filter(|_| core.timeline().recording().is_some());
             ends.map(|ends| CopiesBetween::captured(copy.copy.op(), core.context(), ends))

@@ -5,7 +5,6 @@ use std::ptr;
 use cuda_sys::{CUcontext, CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
-use crate::device::Device;
 use crate::memory::{Memory, Place, Slice};
 use crate::timeline::StreamCore;
 use crate::types::Pod;
@@ -24,20 +23,19 @@ pub(crate) struct LinearCopy {
 
 // Inlined, so that the kinds of the ends select the call at compile time.
 impl LinearCopy {
-    /// Describes a copy of all of `source`, which counts as being on `near`, to `destination`, on
-    /// `far`.
+    /// Describes a copy of all of `source`, which counts as being of the context `near`, to `destination`,
+    /// of `far`.
     #[inline(always)]
     pub(super) fn of<T: Pod, A: Memory, B: Memory>(
-        (source, near): (&Slice<'_, T, A>, Option<Device>),
-        (destination, far): (&Slice<'_, T, B>, Option<Device>),
+        (source, near): (&Slice<'_, T, A>, Option<&Context>),
+        (destination, far): (&Slice<'_, T, B>, Option<&Context>),
     ) -> Self {
-        let apart = near.zip(far).is_some_and(|(near, far)| near != far);
-        let owners = source.owner().zip(destination.owner()).filter(|_| apart);
+        let owners = near.zip(far).filter(|(near, far)| near.device() != far.device());
         Self {
             from: source.place(),
             to: destination.place(),
             bytes: source.byte_len(),
-            peers: owners.map(|(near, far): (&Context, &Context)| (near.as_raw(), far.as_raw())),
+            peers: owners.map(|(near, far)| (near.as_raw(), far.as_raw())),
             unified: false,
         }
     }

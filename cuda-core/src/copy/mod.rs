@@ -22,7 +22,6 @@ pub(crate) mod trim;
 use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
 use crate::context::{Context, Crossing, Entered, crossing};
-use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, Memory, Slice, SliceMut, same_len};
 use crate::timeline::ledger::Touch;
@@ -44,22 +43,17 @@ pub(crate) fn at_home<T: Pod>(
     core: &StreamCore,
     memory: &DeviceSlice<'_, T>,
 ) -> Result<()> {
-    at_one_end(op, core, memory.on_for(core), None)
+    at_one_end(op, core, [memory.owner_for(core), None])
 }
 
 /// Returns an error for a copy with no end on the stream's device. Host memory counts as being on any
 /// device.
-fn at_one_end(
-    op: &'static str,
-    core: &StreamCore,
-    source: Option<Device>,
-    destination: Option<Device>,
-) -> Result<()> {
-    let require = |memory| core.device().require_same(op, memory);
-    match (source, destination) {
-        (Some(near), Some(far)) => require(near).or_else(|error| require(far).or(Err(error))),
-        (Some(device), None) | (None, Some(device)) => require(device),
-        (None, None) => Ok(()),
+fn at_one_end(op: &'static str, core: &StreamCore, ends: [Option<&Context>; 2]) -> Result<()> {
+    let require = |memory: &Context| core.device().require_same(op, memory.device());
+    match ends {
+        [Some(near), Some(far)] => require(near).or_else(|error| require(far).or(Err(error))),
+        [Some(memory), None] | [None, Some(memory)] => require(memory),
+        [None, None] => Ok(()),
     }
 }
 
@@ -72,21 +66,22 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     mut destination: SliceMut<'_, T, B>,
 ) -> Result<()> {
     let view = destination.as_view();
-    let (near, far) = (source.on_for(core), view.on_for(core));
+    let (near, far) = (source.owner_for(core), view.owner_for(core));
     let copy = LinearCopy::of((&source, near), (&view, far)).on(core);
     let op = copy.op();
     same_len(op, source.len(), view.len())?;
-    at_one_end(op, core, near, far)?;
+    at_one_end(op, core, [near, far])?;
     if source.byte_len() == 0 {
         return Ok(());
     }
     let stream = core.bind_work(op)?;
     let crossing = cross([near, far]);
-    let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), || ends(&source, &view))?;
+    let ends = || ends((&source, near), (&view, far));
+    let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides have equal length and stay allocated until this copy is done: freeing either
-    // waits for the mark that follows the copy. So does access to the host's side. The buffers keep
-    // both contexts alive.
+    // waits for the mark that follows the copy. So does access to the host's side. The buffers and
+    // the stream keep both contexts alive.
     let call = move |stream| unsafe { copy.enqueue(stream) };
     stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
 }
@@ -97,19 +92,19 @@ fn notes(captured: &mut Option<CapturedCopy>) -> Notes {
     Notes::of_copies(captured.as_mut().and_then(|it| it.copies.take()))
 }
 
-/// Returns the ends of a copy between two devices.
+/// Returns the ends of a copy between two devices, with the contexts that they count as being of.
 #[cold]
 pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
-    source: &Slice<'a, T, A>,
-    destination: &Slice<'a, T, B>,
+    (source, near): (&Slice<'_, T, A>, Option<&'a Context>),
+    (destination, far): (&Slice<'_, T, B>, Option<&'a Context>),
 ) -> Option<[CopyEnd<'a>; 2]> {
-    Some([(source.owner()?, source.confined()), (destination.owner()?, destination.confined())])
+    Some([(near?, source.confined()), (far?, destination.confined())])
 }
 
 /// Returns the crossing to hold while a copy is enqueued, if its ends are on two devices.
 #[inline]
-fn cross(devices: [Option<Device>; 2]) -> Option<Crossing> {
-    match devices {
+fn cross(ends: [Option<&Context>; 2]) -> Option<Crossing> {
+    match ends.map(|end| end.map(Context::device)) {
         [Some(near), Some(far)] if near != far => Some(crossing(near, far)),
         _ => None,
     }

@@ -201,8 +201,8 @@ impl<K: StreamKind> Stream<K> {
         let (from, to) = (source.geometry, destination.geometry);
         let view = destination.bytes.as_view();
         let core = self.core();
-        let (near, far) = (source.bytes.on_for(core), view.on_for(core));
-        let apart = near.zip(far).is_some_and(|(near, far)| near != far);
+        let (near, far) = (source.bytes.owner_for(core), view.owner_for(core));
+        let apart = near.zip(far).is_some_and(|(near, far)| near.device() != far.device());
         // `cuMemcpy3DPeerAsync` would end a capture.
         let peers = apart && core.timeline().recording().is_none();
         let op = match to.extent.depth {
@@ -211,18 +211,18 @@ impl<K: StreamKind> Stream<K> {
             _ => "cuMemcpy3DAsync",
         };
         same_extent(op, from.extent, to.extent)?;
-        at_one_end(op, core, near, far)?;
+        at_one_end(op, core, [near, far])?;
         if from.span == 0 {
             return Ok(());
         }
         let start = CopySide::linear(source.bytes.place(), from.pitch, from.slice_height);
         let end = CopySide::linear(view.place(), to.pitch, to.slice_height);
-        // The buffers keep these contexts alive.
+        // The buffers and the stream keep these contexts alive.
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
-        let contexts = [source.bytes.owner(), view.owner()].map(raw);
+        let contexts = [near, far].map(raw);
         let stream = core.bind_work(op)?;
         let crossing = cross([near, far]);
-        let ends = || ends(&source.bytes, &view);
+        let ends = || ends((&source.bytes, near), (&view, far));
         let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         let call = |stream| {

@@ -231,7 +231,8 @@ impl GraphExec {
     ) -> Result<Crossing> {
         let why = "between devices this takes only memory of `cuMemAlloc`, as that of the caching pools: \
                    `update` takes any";
-        let copies = ends(source, destination).and_then(CopiesBetween::of_contexts);
+        let ends = ends((source, source.owner()), (destination, destination.owner()));
+        let copies = ends.and_then(CopiesBetween::of_contexts);
         let copies = copies.ok_or_else(|| Error::invalid(COPY, why))?;
         copies.require_as_made(COPY, &self.uses.copies)?;
         copies.admit(COPY, Some(self.made))

@@ -265,15 +265,18 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.owner().map(Context::device)
     }
 
-    /// Returns the device on which the elements count as being for `stream`: the stream's own device
+    /// Returns the context that the elements count as belonging to for `stream`: the stream's own context
     /// for managed memory that every device uses as its own.
     #[inline]
-    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
-        let on = self.on()?;
-        if on == stream.device() || !M::is_everywhere(self.block()) {
-            return Some(on);
+    pub(crate) fn owner_for<'s>(&self, stream: &'s StreamCore) -> Option<&'s Context>
+    where
+        'a: 's,
+    {
+        let owner = self.owner()?;
+        if owner.device() == stream.device() || !M::is_everywhere(self.block()) {
+            return Some(owner);
         }
-        Some(stream.device())
+        Some(stream.context())
     }
 
     /// Returns the only device whose streams may use the elements; [`None`] for memory that every

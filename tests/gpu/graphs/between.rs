@@ -1,10 +1,10 @@
 //! Graphs that access another device's memory: copies and kernels, and access that is enabled and revoked.
 
 use cuda_core::{
-    Allocator, Batch, Device, DeviceBuffer, Error, Graph, GraphExec, MemoryPool, PeerAccess,
-    Result, Shape, Stream,
+    Allocator, Batch, Context, Device, DeviceBuffer, Error, Graph, GraphExec, MemoryPool,
+    PeerAccess, Result, Shape, Stream, managed::ManagedBuffer,
 };
-use support::{gpu_test, kernels, refusal, two_devices};
+use support::{gpu_test, kernels, refusal, report, two_devices};
 
 /// Creates a pool on each device.
 fn pools() -> Result<[MemoryPool; 2]> {
@@ -296,6 +296,46 @@ gpu_test! {
         revoked(exec.launch(&third), "instantiate it again");
         graph.instantiate()?.launch(&third)?;
         third.synchronize()
+    }
+}
+
+// Managed memory that every device uses counts as the stream's own, whichever device it was allocated for.
+gpu_test! {
+    needs 4;
+    fn s42_a_copy_of_managed_memory_goes_by_the_access_of_its_stream_s_device() -> Result<()> {
+        let (contexts, streams) = two_devices()?;
+        let third = Device::get(2)?.context()?;
+        let stream = third.create_stream()?;
+        let values = ManagedBuffer::<u32>::from_slice(&contexts[0], &[3; 100])?;
+        let mut far = streams[1].alloc_with::<u32>(&Allocator::cache(), 100)?;
+        let rows = Shape::plane(10, 10);
+        if let Err(refused) = stream.copy(&values, &mut far) {
+            assert!(matches!(refused, Error::WrongDevice(_)), "{refused:?}");
+            report!("some device has no concurrent managed access: only the refusal was tried");
+            return Ok(());
+        }
+        assert_eq!(streams[1].download_vec(&far)?, [3; 100]);
+        streams[1].fill(&mut far, 0)?;
+        stream.copy_pitched(values.pitched(rows)?, far.pitched_mut(rows)?)?;
+        assert_eq!(streams[1].download_vec(&far)?, [3; 100]);
+        let revoke = |from: &Context| {
+            from.enable_peer_access(&contexts[1])?;
+            from.disable_peer_access(&contexts[1])
+        };
+        for in_rows in [false, true] {
+            let graph = Graph::capture(&third, |stream| match in_rows {
+                false => stream.copy(&values, &mut far),
+                true => stream.copy_pitched(values.pitched(rows)?, far.pitched_mut(rows)?),
+            })?;
+            let mut exec = graph.instantiate()?;
+            revoke(&contexts[0])?;
+            streams[1].fill(&mut far, 0)?;
+            exec.lend(&values).launch(&stream)?;
+            assert_eq!(streams[1].download_vec(&far)?, [3; 100]);
+            revoke(&third)?;
+            revoked(exec.lend(&values).launch(&stream), "capture it again");
+        }
+        Ok(())
     }
 }
 
