@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Allocator, DeviceAllocator, plain};
-use crate::error::{AllocatorError, Error, Result};
+use super::{Allocator, DeviceAllocator};
+use crate::error::{AllocatorError, Error, Rejected, Result};
 use crate::memory::ALIGNMENT;
 use crate::process::{FailedRelease, caught, unless_panic};
 use crate::stream::Stream;
@@ -52,30 +52,25 @@ pub(crate) unsafe fn free(
     if !fences.is_empty() {
         fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?;
     }
-    if allocator.is_plain() {
-        // What `Plain::deallocate` does, but here a failed wait is distinguished from a failed `cuMemFree`.
-        home.wait_for_all()?;
-        // SAFETY: `cuMemAlloc` returned the address, the block is given up, and no work uses it.
-        return unsafe { plain::free(address) };
-    }
     let stream = Stream::new(home.clone());
-    let mut returned = false;
     let freed = contain(allocator, || {
         // SAFETY: by the caller's promise the allocator returned the block for this stream and it
         // is given up; the work of other streams, `fences`, was waited for above.
-        let freed = unsafe { allocator.deallocate(&stream, address, bytes) };
-        returned = true;
-        freed
+        Ok(unsafe { allocator.deallocate(&stream, address, bytes) })
     });
     // By the contract of `deallocate`, a block that an allocator does not free is kept, unless the
     // error is the driver's. After a panic the block's state is unknown.
-    freed.map_err(|error| match error.code() {
-        None if returned => FailedRelease::Kept(error),
-        _ => {
-            keep_context_of_work(allocator, home, fences);
-            FailedRelease::Unknown(error)
+    match freed {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) if error.code().is_none() => {
+            let cause = error.downcast_ref().map(|it: &Rejected<CUdeviceptr>| it.error.clone());
+            Err(FailedRelease::Kept(cause.unwrap_or(error)))
         }
-    })
+        Ok(Err(error)) | Err(error) => {
+            keep_context_of_work(allocator, home, fences);
+            Err(FailedRelease::Unknown(error))
+        }
+    }
 }
 
 /// Keeps the context of a block that may not have been freed, unless the work of other streams on the block

@@ -25,9 +25,10 @@ unsafe impl DeviceAllocator for Plain {
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         // Other streams' work on the block comes before what this stream has enqueued by now.
-        stream.core().wait_for_all()?;
+        let waited = stream.core().wait_for_all().map_err(FailedRelease::Kept);
         // SAFETY: `allocate` returned it, it is given up, by the caller's promise, and no work uses it.
-        Ok(unsafe { free(address) }?)
+        let freed = waited.and_then(|()| unsafe { free(address) });
+        freed.map_err(|why| why.of_block(address))
     }
 
     fn is_in_the_context(&self) -> bool {

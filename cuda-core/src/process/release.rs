@@ -16,7 +16,7 @@
 
 use cuda_sys::CUresult;
 
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::drop_hook;
 use crate::types::Resource;
 use crate::util::from;
@@ -35,6 +35,17 @@ pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), FailedRel
 }
 
 impl FailedRelease {
+    /// The error of an allocator's `deallocate`. That of a kept block has no [code](Error::code): it is a
+    /// [`Rejected`] around the error.
+    pub(crate) fn of_block(self, address: u64) -> Error {
+        match self {
+            FailedRelease::Kept(error) if error.code().is_some() => {
+                Error::other(Rejected::new(error, address))
+            }
+            why => why.into(),
+        }
+    }
+
     /// The error for the caller of `close`; reports the resource if it is given up.
     pub(crate) fn into_reported(self, what: Resource, handle: u64, bytes: usize) -> Error {
         match self {

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, Registered, Result,
-    Stream,
+    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, Registered, Rejected,
+    Result, Stream,
+    adaptors::Statistics,
     pinned::{RegisterFlags, StableHost, StableHostMut},
 };
 use cuda_sim::{Fault, LeakKind, Mode};
@@ -291,6 +292,41 @@ fn s02_c_functions_free_behind_uncounted_work() {
         stream.synchronize()?;
         drop(buffer);
         assert_eq!(freed.busy.load(Ordering::Relaxed), 0, "freed before the wipe had run");
+        Ok(())
+    });
+}
+
+/// A failed wait for a block's work differs from a failed free, whatever allocators are around the one that
+/// waits.
+#[test]
+fn i07_a_block_whose_work_could_not_be_waited_for_is_returned() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let freed = Freed { stream: stream.as_raw(), busy: AtomicUsize::new(0) };
+        let parameter = (&raw const freed).cast_mut().cast();
+        // SAFETY: the functions fulfil the contract, on any thread; `freed` outlives all blocks.
+        let functions = unsafe { Allocator::from_functions(allocate, free, parameter, ()) };
+        let adapted = |inner| Allocator::new(Statistics::new(inner));
+        let [plain, pool] = [Allocator::plain(), Allocator::driver_pool()];
+        let waits = ["cuEventSynchronize", "cuThreadExchangeStreamCaptureMode"];
+        for (allocator, fails) in [
+            (plain.clone(), waits[0]),
+            (adapted(plain.clone()), waits[0]),
+            (functions.clone(), waits[0]),
+            (adapted(functions), waits[0]),
+            (adapted(plain), waits[1]),
+            (adapted(pool), waits[1]),
+        ] {
+            let mut buffer = stream.alloc_with::<u8>(&allocator, 64)?;
+            stream.fill(&mut buffer, 7)?;
+            session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(fails));
+            let Err(Rejected { error, value: buffer }) = buffer.close() else {
+                panic!("{fails} fails")
+            };
+            assert_eq!(error, Error::Driver { op: fails, code: CUDA_ERROR_UNKNOWN });
+            assert_eq!(stream.download_vec(&buffer)?, [7; 64], "{allocator:?}, {fails}");
+            buffer.close()?;
+        }
         Ok(())
     });
 }

@@ -24,10 +24,11 @@ unsafe impl DeviceAllocator for DriverPool {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        let bound = stream.core().bind("cuMemFreeAsync")?;
+        let bound = stream.core().bind("cuMemFreeAsync").map_err(FailedRelease::Kept);
         // SAFETY: a block of this allocator's came from `cuMemAllocAsync`; by the caller's promise
         // it is given up, and other streams' work on it comes before this point of its stream.
-        Ok(unsafe { free(&bound, address) }?)
+        let freed = bound.and_then(|bound| unsafe { free(&bound, address) });
+        freed.map_err(|why| why.of_block(address))
     }
 
     /// Trims the current pool of each device, but not a pool that other code created.
