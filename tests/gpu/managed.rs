@@ -309,6 +309,9 @@ gpu_test! {
             let copied = contents(&stream, &own)?;
             same(&copied[..10], &[4; 10], "filled here");
             same(&copied[10..], &[3; LEN - 10], "copied there");
+            let mut far = home.alloc::<u8>(LEN)?;
+            stream.copy(&values, &mut far)?;
+            same(&contents(&home, &far)?, &copied, "copied back between the devices");
             stream.fill(&mut own, 5)?;
             stream.copy(&own, &mut values)?;
             same(values.as_slice()?, &[5; LEN], "copied from there");

@@ -70,13 +70,13 @@ fn s42_revoking_waits_for_everything() {
 fn s31_the_capacity_is_known_while_the_driver_is_asked_for_access() {
     clean(|session| {
         let (buffer, step) = buffer(1)?;
-        let (buffer, held, (tell, told)) =
+        let (buffer, held, (sender, receiver)) =
             (&buffer, session.hold("cuMemGetAccess"), mpsc::channel());
         let (capacity, access) = thread::scope(|scope| {
             let asking = scope.spawn(|| buffer.access(device()));
             held.await_call();
-            scope.spawn(move || tell.send(buffer.capacity()));
-            let capacity = told.recv_timeout(Duration::from_secs(10));
+            scope.spawn(move || sender.send(buffer.capacity()));
+            let capacity = receiver.recv_timeout(Duration::from_secs(10));
             drop(held);
             (capacity, asking.join().expect("no panic"))
         });
