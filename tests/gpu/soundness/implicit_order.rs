@@ -204,10 +204,11 @@ gpu_test! {
                     legacy.alloc_with::<u32>(&pool, LEN)?
                 }
                 false => {
-                    let before = legacy.alloc::<u32>(LEN)?;
+                    let cache = Allocator::cache();
+                    let before = legacy.alloc_with::<u32>(&cache, LEN)?;
                     drop(legacy.ready());
                     drop(before);
-                    legacy.alloc::<u32>(LEN)?
+                    legacy.alloc_with(&cache, LEN)?
                 }
             };
             outside.fill(&mut memory, 2)?;
