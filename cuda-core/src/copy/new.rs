@@ -1,6 +1,7 @@
 //! Copies into newly allocated memory.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::ptr::NonNull;
 
 use crate::copy::{HostSlice, at_home};
 use crate::error::{Error, OutOfHostMemory, Result};
@@ -118,30 +119,28 @@ impl<K: StreamKind> Stream<K> {
 fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len)
         .map_err(|_| Error::SizeOverflow { len, element_size: size_of::<T>() })?;
-    if layout.size() == 0 {
-        let mut zeros = Vec::new();
-        // SAFETY: either there are no elements, or they have no bytes: then a vector has room for
-        // `usize::MAX` of them, and without bytes all of a `Pod` type's values are initialised.
-        unsafe { zeros.set_len(len) };
-        return Ok(zeros);
-    }
-    // SAFETY: the layout has bytes.
-    let start = unsafe { alloc_zeroed(layout) };
+    let start = match layout.size() {
+        0 => NonNull::<T>::dangling().as_ptr(),
+        // SAFETY: the layout has bytes.
+        _ => unsafe { alloc_zeroed(layout) }.cast(),
+    };
     if start.is_null() {
         return Err(OutOfHostMemory { op: "alloc_zeroed", requested: layout.size() }.into());
     }
-    // SAFETY: just allocated by the global allocator, with the layout of an array of `len` elements;
-    // all of them are zeros, which are values of a `Pod` type.
-    Ok(unsafe { Vec::from_raw_parts(start.cast(), len, len) })
+    // SAFETY: just allocated by the global allocator, with the layout of an array of `len` elements, or
+    // without bytes, for which a vector needs no allocation; all elements are zeros, which are values of
+    // a `Pod` type.
+    Ok(unsafe { Vec::from_raw_parts(start, len, len) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    crate::pod! {
-        struct Empty {}
-    }
+    #[derive(Clone, Copy)]
+    struct Empty;
+    // SAFETY: no bytes, so there is neither padding nor a bit pattern that is no value.
+    unsafe impl Pod for Empty {}
 
     #[test]
     fn zeros_or_why_not() {
