@@ -1,5 +1,7 @@
 //! What a ledger must record: S03, S15, S37.
 
+use std::hint;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -450,6 +452,40 @@ fn streams_that_are_gone_do_not_pile_up() {
         let events = session.leaks();
         let events = events.iter().filter(|leak| leak.kind == LeakKind::Event);
         assert!(events.count() < REQUESTS / 2);
+        Ok(())
+    });
+}
+
+#[test]
+fn s37_a_half_that_a_graph_takes_hides_no_reader_of_the_other() {
+    const ROUNDS: u32 = if cfg!(miri) { 4 } else { 200 };
+    clean(|_| {
+        let (reader, writer, home, _) = two_readers()?;
+        let (mut copy, mut taken) = (home.alloc::<u32>(64)?, home.alloc::<u32>(32)?);
+        for round in 0..ROUNDS {
+            // The first graph that uses the buffer moves the entries of its ledger.
+            let mut buffer = home.alloc::<u32>(64)?;
+            reader.copy(&buffer, &mut copy)?;
+            let (low, mut high) = buffer.split_at_mut(32)?;
+            let ready = AtomicBool::new(false);
+            let graph = thread::scope(|scope| {
+                let capture = || {
+                    Graph::capture(home.context(), |stream| {
+                        ready.store(true, Ordering::Release);
+                        stream.copy(&low, &mut taken)
+                    })
+                };
+                let graph = scope.spawn(capture);
+                while !ready.load(Ordering::Acquire) {
+                    hint::spin_loop();
+                }
+                // In each round at another moment of the capture.
+                (0..round % 100 * 4).for_each(|_| hint::spin_loop());
+                let written = writer.fill(&mut high, 8);
+                written.and(graph.join().expect("no panic"))
+            });
+            drop(graph?);
+        }
         Ok(())
     });
 }

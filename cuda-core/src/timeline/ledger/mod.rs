@@ -62,6 +62,7 @@ pub(crate) struct Ledger {
     // INVARIANT: empty once `shared` is set, which happens under the lock.
     entries: Mutex<Entries>,
     /// Set once graphs use the memory: the entries are there.
+    // INVARIANT: other threads find all entries there as soon as it is set, the reader's among them.
     shared: OnceLock<Arc<SharedLedger>>,
 }
 
@@ -438,17 +439,18 @@ impl Ledger {
     /// Moves the entries to the ledger that graphs share with this one, and returns a value that keeps the
     /// memory allocated. The caller ensures that a graph can keep this ledger's memory.
     pub(crate) fn keep(&self) -> KeptMemory {
-        if let Some(shared) = self.shared().filter(|shared| shared.is_of_a_graph()) {
-            return KeptMemory::of(shared);
-        }
         let mut spent = Spent::new();
         let mut entries = lock(&self.entries);
-        let shared = self.shared.get_or_init(|| SharedLedger::new(mem::take(&mut *entries)));
-        if self.only.swap(SHARED, Ordering::SeqCst) != SHARED {
+        let shared = self.shared.get_or_init(|| {
+            // A thread that raises the reader's point without the lock sees this, or its point is seen below.
+            self.only.swap(SHARED, Ordering::SeqCst);
+            let mut all = mem::take(&mut *entries);
             if let Some(reader) = self.reader.get() {
-                shared.change(|entries| entries.push(reader.entry(), &mut spent));
+                all.push(reader.entry(), &mut spent);
             }
-        }
+            // Other threads wait for the lock until all entries are there.
+            SharedLedger::new(all)
+        });
         let kept = KeptMemory::of(shared);
         drop(entries);
         drop(spent);
