@@ -16,6 +16,8 @@ mod ipc_events;
 mod narrow_values;
 mod no_pools;
 #[cfg(unix)]
+mod page_exit;
+#[cfg(unix)]
 mod pools_fork;
 #[cfg(target_os = "linux")]
 mod privileged;

@@ -1,6 +1,8 @@
 //! Threads of the program that access pinned memory; an exiting process waits for them.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::process::driver;
@@ -51,14 +53,15 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until no thread copies borrowed slices any more. Called when the process exits and no thread can
-/// begin a copy. Each piece takes some microseconds.
+/// Waits until no thread copies borrowed slices any more, for a second at most. Called when the process exits
+/// and no thread can begin a copy. Each piece takes some microseconds, unless the system has yet to fetch a
+/// page of the slice, from a file on a network for instance.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let begin = Instant::now();
     fence(Ordering::SeqCst);
-    for lane in &BUSY {
-        while lane.0.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
-        }
+    while BUSY.iter().any(|lane| lane.0.load(Ordering::SeqCst) > 0) && begin.elapsed() < PATIENCE {
+        thread::yield_now();
     }
 }
