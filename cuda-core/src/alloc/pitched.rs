@@ -61,12 +61,14 @@ impl Context {
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let row = byte_len::<T>(width, ALIGNMENT)?;
         let least = byte_len::<u8>(row.saturating_mul(height), 1)?;
+        // "The size of the largest reads and writes that will be performed": 4, 8 or 16.
+        let access = 1 << size_of::<T>().clamp(4, 16).ilog2();
         let to = (NOWHERE, row);
         let (address, pitch) =
             self.allocate("cuMemAllocPitch", least, to, |(address, pitch)| {
                 // SAFETY: the call writes an address and a size, to exclusive borrows; a live context
                 // is current.
-                unsafe { cu::cuMemAllocPitch_v2(address, pitch, row, height, access_width::<T>()) }
+                unsafe { cu::cuMemAllocPitch_v2(address, pitch, row, height, access) }
             })?;
         Ok(PitchedBuffer {
             bytes: owned(self, address, height * pitch, Plain, height * pitch),
@@ -75,15 +77,6 @@ impl Context {
             pitch,
             _elements: PhantomData,
         })
-    }
-}
-
-/// "The size of the largest reads and writes that will be performed": 4, 8 or 16.
-fn access_width<T>() -> u32 {
-    match size_of::<T>() {
-        16.. => 16,
-        8.. => 8,
-        _ => 4,
     }
 }
 

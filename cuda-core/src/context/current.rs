@@ -120,20 +120,8 @@ pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
 }
 
 /// Makes `raw` current in place of `saved`, which is current. If the call fails but may have taken effect,
-/// undoes it.
-pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
-    // The caller gets the first error, so a second one is ignored.
-    set_or(saved, raw, |_| ())
-}
-
-/// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
-#[inline]
-pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
-    // If the call cannot be undone, what is current is unknown, so the context must stay alive.
-    set_or(saved, raw, |_| keep_pushed(context))
-}
-
-/// [`set_or_undo`]; `lost` gets the error if the call cannot be undone.
+/// undoes it; if that fails too, what is current is unknown, and `lost` gets the second error. The caller
+/// gets the first.
 #[inline]
 pub(crate) fn set_or(saved: RawContext, raw: RawContext, lost: impl FnOnce(Error)) -> Result<()> {
     set(raw).map_err(|failed| failed.undo(|| restore(saved).unwrap_or_else(lost)))

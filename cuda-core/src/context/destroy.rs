@@ -128,7 +128,7 @@ impl Drop for ContextInner {
 /// restored, and why.
 fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     let Ok(before) = current::get() else { return Ok(()) };
-    match current::set_or_undo(before, raw) {
+    match current::set_or(before, raw, drop) {
         Ok(()) => {
             // If the mode cannot be set, the context is waited for nevertheless.
             let relaxed = RelaxedCaptureMode::enter();

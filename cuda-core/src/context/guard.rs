@@ -73,7 +73,7 @@ impl Guard {
             if !saved.0.is_null() {
                 saved_keep = context::known(saved).filter(|saved| !saved.is_primary());
             }
-            current::replace(saved, raw, context)?;
+            current::set_or(saved, raw, |_| current::keep_pushed(context))?;
             if saved_keep.is_some() || !context.is_primary() {
                 current::keep_replaced(saved, Some(context));
             }

@@ -311,7 +311,7 @@ fn device_of(raw: RawContext) -> Result<Device> {
     if before == raw {
         return current::device();
     }
-    current::set_or_undo(before, raw)?;
+    current::set_or(before, raw, drop)?;
     let device = current::device();
     current::restore(before)?;
     device

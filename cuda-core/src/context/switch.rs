@@ -82,7 +82,7 @@ impl Context {
         // Taken first, since the thread's reference may be the last one to that context.
         let replaced = Current::new(before);
         if before != raw {
-            current::replace(before, raw, self)?;
+            current::set_or(before, raw, |_| current::keep_pushed(self))?;
             current::keep_replaced(before, Some(self));
         } else {
             // Other code may have made it current without keeping it alive.

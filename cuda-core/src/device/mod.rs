@@ -60,6 +60,7 @@ pub struct Device {
 }
 
 /// What the process remembers about a device.
+#[derive(Default)]
 pub(crate) struct DeviceState {
     ordinal: u32,
     raw: CUdevice,
@@ -88,16 +89,7 @@ fn devices() -> Result<&'static [DeviceState]> {
         // SAFETY: the call writes one handle, to a borrow of one; an ordinal that does not exist is
         // an error.
         let raw = asked("cuDeviceGet", 0, |raw| unsafe { cu::cuDeviceGet(raw, ordinal as c_int) })?;
-        found.push(DeviceState {
-            ordinal,
-            raw,
-            primary: Default::default(),
-            default_pool: OnceLock::new(),
-            limits: OnceLock::new(),
-            stream_values: OnceLock::new(),
-            host_addresses: OnceLock::new(),
-            memory: OnceLock::new(),
-        });
+        found.push(DeviceState { ordinal, raw, ..DeviceState::default() });
     }
     Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
 }

@@ -30,19 +30,9 @@ use crate::util::debug_by;
 #[non_exhaustive]
 pub enum ExternalMemoryKind {
     /// Memory to which any number of buffers and images may be bound.
-    Allocation,
+    Allocation = 0,
     /// Memory dedicated to one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
-    Dedicated,
-}
-
-impl ExternalMemoryKind {
-    #[cfg(unix)]
-    fn flags(self) -> u32 {
-        match self {
-            Self::Allocation => 0,
-            Self::Dedicated => cuda_sys::CUDA_EXTERNAL_MEMORY_DEDICATED,
-        }
-    }
+    Dedicated = cuda_sys::CUDA_EXTERNAL_MEMORY_DEDICATED as isize,
 }
 
 /// Memory of another interface, imported into a context. It has no address until
@@ -104,7 +94,7 @@ impl ExternalMemory {
         let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             size: size as _,
-            flags: kind.flags(),
+            flags: kind as u32,
             ..Default::default()
         };
         let import = |raw: &mut CUexternalMemory, fd| {

@@ -10,6 +10,7 @@ use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, asked, check};
 use crate::types::Version;
+use crate::util::OnDrop;
 
 const COLD: u8 = 0;
 const READY: u8 = 1;
@@ -40,19 +41,12 @@ pub(crate) fn in_callback() -> bool {
 }
 
 /// Marks this thread as the driver's callback thread while the value lives.
-pub(crate) struct CallbackScope(());
-
-impl CallbackScope {
-    pub(crate) fn enter() -> Self {
-        let _ = IN_CALLBACK.try_with(|flag| flag.set(true));
-        Self(())
-    }
-}
-
-impl Drop for CallbackScope {
-    fn drop(&mut self) {
-        let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
-    }
+pub(crate) fn enter_callback() -> OnDrop<impl FnOnce()> {
+    let mark = |running| {
+        let _ = IN_CALLBACK.try_with(|flag| flag.set(running));
+    };
+    mark(true);
+    OnDrop::new(move || mark(false))
 }
 
 /// Initialises the driver once, and returns an error if CUDA cannot be called at all.

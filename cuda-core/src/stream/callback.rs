@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::symbol as cu;
 
 use crate::error::Result;
-use crate::process::driver::CallbackScope;
+use crate::process::driver::enter_callback;
 use crate::process::{Contained, contain, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
@@ -52,10 +52,14 @@ impl<K: StreamKind> Stream<K> {
     /// let buffer = stream.alloc_zeroed::<u32>(100)?;
     /// let mut host = cuda_core::PinnedBuffer::new(stream.context(), 100)?;
     /// stream.download(&buffer, &mut host)?;
-    /// stream.launch_host_func(move || println!("downloaded: {:?}", host.as_slice()))?;
+    /// stream.launch_host_func(move || match host.as_slice() {
+    ///     Ok(elements) => println!("downloaded: {elements:?}"),
+    ///     Err(error) => eprintln!("{error}"),
+    /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchHostFunc", "cudaStreamAddCallback", "cudaLaunchHostFunc"))]
+    #[doc(alias("add_callback"))]
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         self.launch_host_func_with(Box::new(f), &mut [])
     }
@@ -156,7 +160,7 @@ impl<K: StreamKind> Stream<K> {
 }
 
 unsafe extern "C" fn run_each(data: *mut c_void) {
-    let scope = CallbackScope::enter();
+    let scope = enter_callback();
     // SAFETY: points to the function that the graph keeps, see `Stream::launch_host_func_each`.
     let function = unsafe { &*data.cast::<SharedFunction>() };
     contain_panic(&**function);
@@ -175,7 +179,7 @@ fn contain_panic(function: impl FnOnce()) {
 }
 
 unsafe extern "C" fn run(data: *mut c_void) {
-    let scope = CallbackScope::enter();
+    let scope = enter_callback();
     // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
     let call = unsafe { Arc::from_raw(data.cast::<HostCall>().cast_const()) };
     let Some(function) = lock(&call.function).take() else { return };

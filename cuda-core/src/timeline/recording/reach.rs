@@ -47,7 +47,7 @@ impl KeptAlive for Reached {
 /// Copies of a graph from one device to another.
 ///
 /// Driver 580 chooses the route of a copy, directly or through the host, by the access between the devices at
-/// the [time of the choice](Way), and an update of the executable does not change the route. A launch after
+/// the time of the choice, and an update of the executable does not change the route. A launch after
 /// that access was revoked fails, and the contexts are lost. If contexts were given access again meanwhile,
 /// the launch fails, crashes the process, or copies something else. Access that is given after the choice
 /// does no harm.
@@ -55,16 +55,9 @@ impl KeptAlive for Reached {
 pub(crate) struct CopiesBetween {
     /// The contexts that are copied from and to, of different devices.
     ends: [Context; 2],
-    way: Way,
-}
-
-/// When the driver chooses the route of a copy.
-#[derive(Clone, PartialEq)]
-enum Way {
-    /// At the instantiation of the graph: both ends are memory of contexts.
-    Instantiated,
-    /// At the capture, made with this context current.
-    Captured { by: Context, at: Moment },
+    /// The moment at which the driver chose the route, and the context that was current then, if it did so at
+    /// the capture. If both ends are memory of contexts, it does so at the instantiation of the graph.
+    captured: Option<(Context, Moment)>,
 }
 
 /// An end of a copy: its context, and the device or context that owns its memory, if others need access to
@@ -98,7 +91,7 @@ impl CopiesBetween {
         peer::crossed_by_graphs(from, to);
         let captured = || Self {
             ends: ends.map(|(context, _)| context.clone()),
-            way: Way::Captured { by: near.clone(), at: Moment::now() },
+            captured: Some((near.clone(), Moment::now())),
         };
         Ok(Self::of_contexts(ends).unwrap_or_else(captured))
     }
@@ -107,16 +100,13 @@ impl CopiesBetween {
     pub(crate) fn of_contexts(ends: [CopyEnd<'_>; 2]) -> Option<Self> {
         let of_context = |(_, memory): &CopyEnd<'_>| memory.is_some_and(|it| !it.is_of_a_pool());
         let ends = ends.iter().all(of_context).then(|| ends.map(|(context, _)| context.clone()));
-        Some(Self { ends: ends?, way: Way::Instantiated })
+        Some(Self { ends: ends?, captured: None })
     }
 
     /// Whether both take the same route as far as contexts are concerned.
     fn goes_as(&self, other: &Self) -> bool {
-        let same = match (&self.way, &other.way) {
-            (Way::Captured { by, .. }, Way::Captured { by: other, .. }) => by == other,
-            (one, other) => one == other,
-        };
-        same && self.ends == other.ends
+        let by = |copies: &Self| copies.captured.as_ref().map(|(context, _)| context.clone());
+        by(self) == by(other) && self.ends == other.ends
     }
 
     /// Refuses to put this copy into an executable with copies `made`, unless all of those from the same
@@ -140,10 +130,7 @@ impl CopiesBetween {
     pub(crate) fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Crossing> {
         let [from, to] = self.ends.each_ref().map(Context::device);
         let crossing = peer::crossing(from, to);
-        let captured = match &self.way {
-            Way::Captured { at, .. } => Some(*at),
-            Way::Instantiated => None,
-        };
+        let captured = self.captured.as_ref().map(|(_, at)| *at);
         let revoked =
             |moment: Option<Moment>| moment.is_some_and(|it| crossing.was_revoked_since(it));
         let cure = match (revoked(captured), revoked(made)) {
