@@ -4,9 +4,10 @@ mod shared;
 
 use std::process::ExitCode;
 
-use cuda_core::{Device, Error, Module, kernel, nvrtc};
+use cuda_core::{Device, Error, EventFlags, Module, kernel, nvrtc};
 
 const LEN: usize = 100_000;
+const TIMES: u32 = 100;
 
 kernel! {
     /// `saxpy(float a, const float *x, float *y, unsigned n)`: y[i] += a * x[i]
@@ -35,6 +36,17 @@ fn ptx(device: Device) -> shared::Result {
     stream.download(&y, &mut back)?;
     assert!(back.iter().all(|&element| element == 7.0));
     println!("PTX: 2 * 3 + 1 = {} for {LEN} elements", back[0]);
+
+    // The launch above has loaded the code.
+    let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, LEN as u32).elements(LEN);
+    let start = stream.record_event(EventFlags::DEFAULT)?;
+    for _ in 0..TIMES {
+        // SAFETY: as above.
+        unsafe { launch.launch() }?;
+    }
+    let end = stream.record_event(EventFlags::DEFAULT)?;
+    end.synchronize()?;
+    println!("{:?} for each of {TIMES} launches", end.elapsed_since(&start)? / TIMES);
     Ok(())
 }
 

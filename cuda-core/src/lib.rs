@@ -44,13 +44,14 @@
 //! * **Invisible to its neighbours.** After every call, failed ones included, the current context
 //!   of the thread is what it was before, except after calls that exist to change it:
 //!   [`Context::set_current`], [`Device::set_current`], [`Context::push`], [`Context::pop`] and
-//!   [`Context::new_current`]. [`Device::enter`] and [`Context::enter`] make one current for a scope and then
-//!   restore what was there, *none* included.
+//!   [`Context::new_current`]. [`Device::enter`], [`Context::enter`] and [`Stream::enter`] make one current
+//!   for a scope and then restore what was there, *none* included.
 //! * **Starts without a driver.** The driver is loaded at the first call that needs it; without one, such
 //!   a call returns [`Error::NoDriver`].
 //! * **Tested without a GPU.** With `CUDA_SYS_LIBRARY` set to the library of `cuda-driver-sim`, a
-//!   simulated driver from this repository, programs and tests run on four simulated devices, which
-//!   do work as late as CUDA permits and report missing order: see `tests/driver-sim/README.md`.
+//!   simulated driver from this repository, programs and tests without kernels run on four simulated
+//!   devices, which do work as late as CUDA permits and report missing order; a test with kernels
+//!   installs the simulator itself, with a Rust function for each: see `tests/driver-sim/README.md`.
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
@@ -58,8 +59,9 @@
 //! [`Device::context`], which few programs name; [`Context::new`] makes more, and
 //! [`Context::current`] finds a context that other code made current. A [`Guard`] or
 //! [`Device::with`] makes a context current for *other* libraries, and a [`ContextLocal`] keeps
-//! their handles, one for each thread and context. A [`ProfilerRange`] limits what profilers
-//! record; [`driver_version`] and [`runtime_version`] return what is installed.
+//! their handles, one for each thread and context. [`Context::new_green`] makes a context of some of the
+//! multiprocessors. A [`ProfilerRange`] limits what profilers record, and [`nvtx`] names parts of it;
+//! [`driver_version`] and [`runtime_version`] return what is installed.
 //!
 //! **Streams.** Work is enqueued on a [`Stream`] and runs in that order. A [`StreamBuilder`] sets
 //! priority and kind, a [`StreamPool`] hands streams out round-robin, and a [`PerThreadStream`] is
@@ -68,19 +70,19 @@
 //! streams and the host write and wait for, and [`Stream::launch_host_func`] runs a closure between
 //! other work.
 //!
-//! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and structs by [`pod!`] among
-//! them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of parts, which a [`SharedSlice`] owns
-//! together with others. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
-//! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
-//! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
+//! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at full
+//! speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and structs by [`pod!`] among them.
+//! [`DeviceSlice`] and [`DeviceSliceMut`] borrow a part of a buffer; a [`SharedSlice`] is a part without a
+//! lifetime, for reading: the buffer is freed after its last one. A
+//! [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a [`PitchedBuffer`] has padded
+//! rows, [`Registered`] pins existing memory, and a [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
 //! [`PhysicalMemory`](virtual_memory::PhysicalMemory) grows without moving. A
-//! [`CudaArray`](image::CudaArray) or [`MipmappedArray`](image::MipmappedArray) holds images, which
-//! kernels read through a [`Texture`](image::Texture) or access through a [`Surface`](image::Surface).
+//! [`CudaArray`](image::CudaArray) or [`MipmappedArray`](image::MipmappedArray) holds images, which kernels
+//! read through a [`Texture`](image::Texture) or access through a [`Surface`](image::Surface).
 //! [`PointerAttributes`] describe an address, [`IpcMemoryHandle`](interop::IpcMemoryHandle) and
 //! [`IpcEventHandle`](interop::IpcEventHandle) reach other processes, and
-//! [`ExternalMemory`](interop::ExternalMemory) and [`ExternalSemaphore`](interop::ExternalSemaphore)
-//! come from Vulkan.
+//! [`ExternalMemory`](interop::ExternalMemory) and [`ExternalSemaphore`](interop::ExternalSemaphore) come
+//! from Vulkan.
 //!
 //! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
 //! [`Allocator`] replaces this pool for the process ([`set_default_allocator`]), for a device, or
@@ -100,7 +102,8 @@
 //!
 //! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
 //! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
-//! access to one pair, and [`PeerAccess`] says how far it goes.
+//! access to one pair, and [`PeerAccess`] says how far it goes. With NCCL, [`nccl::Ranks`] are the devices
+//! of one process, and an [`nccl::Communicator`] is one rank among processes.
 //!
 //! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
 //! program runs, a [`Linker`](jit::Linker) joins code that comes in pieces, and a [`Library`] is a
@@ -108,6 +111,17 @@
 //! and [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot
 //! check what a kernel does. [`kernel!`] declares a kernel's parameters once, and the compiler
 //! checks the arguments of each launch.
+//!
+//! **Graphs.** [`Graph::capture`] records what a closure enqueues on a stream, and
+//! [`Graph::capture_by_access`] the widest graph with the same result; [`Graph::build`] takes the nodes one
+//! by one. [`Graph::instantiate`] makes a [`GraphExec`], whose launch is one driver call. A graph keeps the
+//! memory that it uses, and a launch is ordered with all other work like a kernel that uses this memory. A
+//! [`Condition`] lets a kernel decide how often a part runs.
+//!
+//! **Threads.** Streams, buffers, events, modules, functions and graphs can be sent to and shared by all
+//! threads, and no thread has to make a context current first. Operations that several threads enqueue on one
+//! stream run in the order in which the calls are made. Guards, and a [`PerThreadStream`], stay on the thread
+//! that made them.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are futures
 //! for any executor. An [`Error`] names the operation and the cause. [`drops::failures`] counts
@@ -372,8 +386,8 @@ pub mod managed {
 
 /// Flags and traits of pinned and registered memory.
 ///
-/// A [`PinnedBuffer`] needs none of them. [`PinnedFlags`](pinned::PinnedFlags) make memory that
-/// kernels reach in place, or that the host writes around its caches.
+/// A [`PinnedBuffer`] needs none of them: without flags, too, it is an argument of kernels, which access it
+/// in place. [`PinnedFlags`](pinned::PinnedFlags) make memory that the host writes around its caches.
 /// [`StableHost`](pinned::StableHost) is implemented by owners whose memory stays where it is, such
 /// as [`Vec`], which [`Registered`] pins and [`Stream::upload_owned`] copies from.
 ///

@@ -16,8 +16,8 @@ use cuda_core::sys::CUstream;
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{
     Allocator, CachingPool, Condition, Context, ContextLocal, Device, DeviceBuffer, DeviceGroup,
-    Event, EventFlags, Function, Graph, Module, PinnedBuffer, Registered, Result, Stream, kernel,
-    nvrtc, nvtx, with_allocator,
+    Event, EventFlags, Function, Graph, Launch, Module, PinnedBuffer, Registered, Result, Stream,
+    kernel, nvrtc, nvtx, pod, with_allocator,
 };
 
 const LEN: usize = 1000;
@@ -90,7 +90,16 @@ example! {
     )
 }
 
-example! { 12: a_kernel_that_fails(stream: Stream) }
+example! {
+    12: parameters_of_kernels(
+        module: Module, attract: Function, stream: Stream, mut x: DeviceBuffer<f32>
+    )
+}
+
+const TIMES: u32 = 100;
+example! { 13: the_time_of_a_kernel(stream: Stream, mut launch: Launch<'_>) }
+
+example! { 14: a_kernel_that_fails(stream: Stream) }
 
 fn step(_: &Stream, _: &Function, _: &DeviceBuffer<f32>, _: &mut DeviceBuffer<f32>) -> Result<()> {
     Ok(())
@@ -101,16 +110,16 @@ fn rate_of(number: usize) -> f32 {
 }
 
 example! {
-    13: the_same_work_many_times(
+    15: the_same_work_many_times(
         stream: Stream, saxpy: Function, inputs: Vec<Vec<f32>>, mut results: Vec<Vec<f32>>,
         mut x: DeviceBuffer<f32>, mut y: DeviceBuffer<f32>
     )
 }
 
-example! { 14: a_value_that_changes(stream: Stream, kernel: Function, mut y: DeviceBuffer<f32>) }
+example! { 16: a_value_that_changes(stream: Stream, kernel: Function, mut y: DeviceBuffer<f32>) }
 
 example! {
-    15: a_loop(
+    17: a_loop(
         stream: Stream, newton: Function, mut x: DeviceBuffer<f32>, mut steps: DeviceBuffer<u32>
     )
 }
@@ -118,10 +127,10 @@ example! {
 fn send(_memory: [u8; 64], _event: [u8; 64]) {}
 
 example! {
-    16: two_processes(context: Context, stream: Stream, event: [u8; 64], memory: [u8; 64])
+    18: two_processes(context: Context, stream: Stream, event: [u8; 64], memory: [u8; 64])
 }
 
-example! { 17: memory_for_both(device: Device, stream: Stream) }
+example! { 19: memory_for_both(device: Device, stream: Stream) }
 
 const MIB: usize = 1 << 20;
 
@@ -129,13 +138,13 @@ fn part(_stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-example! { 18: a_budget(stream: Stream) }
+example! { 20: a_budget(stream: Stream) }
 
 const SIZE: usize = 64;
 example! {
-    19: images(
+    21: images(
         stream: Stream, columns: Vec<f32>, magnify: Function, mut large: DeviceBuffer<f32>
     )
 }
 
-const _: () = assert!(matches!(env!("cookbook_examples").as_bytes(), b"19"), "each is above");
+const _: () = assert!(matches!(env!("cookbook_examples").as_bytes(), b"21"), "each is above");

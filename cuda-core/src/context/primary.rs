@@ -181,7 +181,7 @@ impl Device {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
+    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo", "mem_get_info"))]
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
     }

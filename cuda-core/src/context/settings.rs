@@ -55,7 +55,7 @@ impl Context {
     /// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
+    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo", "mem_get_info"))]
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (free, total) = self.ask("cuMemGetInfo", (0, 0), |(free, total)| {
             // SAFETY: a live context is current; the call writes two sizes, to exclusive borrows.

@@ -25,7 +25,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
-    #[doc(alias("clone_htod", "htod_copy", "asarray"))]
+    #[doc(alias("clone_htod", "htod_copy", "memcpy_stod", "asarray"))]
     pub fn upload_new<'a, T: Pod>(
         &self,
         source: impl IntoView<HostSlice<'a, T>>,
@@ -77,7 +77,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
-    #[doc(alias("clone_dtoh", "asnumpy"))]
+    #[doc(alias("clone_dtoh", "asnumpy", "memcpy_dtov"))]
     pub fn download_vec<'a, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,

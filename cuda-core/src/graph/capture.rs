@@ -60,7 +60,7 @@ impl Graph {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{Graph, PinnedBuffer, Result, Stream};
+    /// use cuda_core::{Graph, Result, Stream};
     ///
     /// // Knows nothing of graphs.
     /// fn step(stream: &Stream, x: &mut cuda_core::DeviceBuffer<f32>) -> Result<()> {

@@ -211,6 +211,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// unsafe { buffer.note_use(&stream, Access::Read) }?; // later writes wait for the kernel
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("record_stream"))]
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }

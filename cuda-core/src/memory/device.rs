@@ -28,7 +28,8 @@ pub enum DeviceMemory {}
 ///
 /// Memory that belongs to no stream comes from [`Context::alloc`], from other code
 /// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such
-/// a buffer blocks until the work that uses it is done.
+/// a buffer blocks until the work that uses it is done, and the driver, which frees that of
+/// [`Context::alloc`], until all work of the device is.
 ///
 /// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`.
 ///

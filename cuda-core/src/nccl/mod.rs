@@ -46,11 +46,11 @@
 //! the limit has passed. A process that exits while communicators are being freed waits for that,
 //! for a second at most.
 //!
-//! Suppose that a rank enqueues its part of an operation only after another rank has sent it a
-//! message by other means. If the sender has already enqueued its own part, and sending waits for
-//! earlier work on the same stream, it also waits for the operation, and neither rank continues.
-//! Call [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation: then sending waits
-//! only for the work before the checkpoint.
+//! Two ranks can wait for each other: rank 0 enqueues its all-reduce, then waits on the host for
+//! earlier work of the same stream, and then sends rank 1 a message; rank 1 enqueues its part only
+//! after that message. The wait of rank 0 includes its all-reduce, so neither continues. On rank 0,
+//! call [`Stream::checkpoint`](crate::Stream::checkpoint) before the all-reduce: then it waits only
+//! for the work before the checkpoint.
 //!
 //! With `CUDA_LAUNCH_BLOCKING=1`, operations of several ranks of one process hang: the launch of one rank
 //! does not return before the others have launched.

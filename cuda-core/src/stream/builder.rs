@@ -22,6 +22,7 @@ impl Device {
     /// # Errors
     /// Those of [`Device::context`]; the driver's.
     #[doc(alias("cuStreamCreate", "cudaStreamCreate", "cudaStreamCreateWithFlags"))]
+    #[doc(alias("new_stream"))]
     pub fn create_stream(self) -> Result<Stream> {
         self.primary()?.create_stream()
     }
@@ -44,6 +45,7 @@ impl Context {
     /// ```
     #[doc(alias("cuStreamCreateWithPriority", "cuStreamCreate"))]
     #[doc(alias("cudaStreamCreate", "cudaStreamCreateWithPriority", "cudaStreamCreateWithFlags"))]
+    #[doc(alias("new_stream"))]
     pub fn create_stream(&self) -> Result<Stream> {
         self.stream_builder().build()
     }

@@ -282,7 +282,7 @@ impl Event {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuEventQuery", "cudaEventQuery"))]
+    #[doc(alias("cuEventQuery", "cudaEventQuery", "is_complete"))]
     pub fn query(&self) -> Result<bool> {
         let event = self.outside_captures("cuEventQuery")?;
         self.last.wait(|| event.query(), |point| self.note_reached(point))

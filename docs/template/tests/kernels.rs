@@ -1,4 +1,5 @@
-//! Tests of kernels have the simulator in their own process, where closures stand for the kernels.
+//! Tests of what launches kernels have the simulator in their own process, where closures stand for the
+//! kernels. `gpu.rs` tests the kernels themselves.
 //!
 //! They hold a `Session`: there is one at a time in a process, so these tests run one after the other. A
 //! test without a session would disturb their counts, which is why `copies.rs` is another file, and so

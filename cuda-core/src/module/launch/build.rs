@@ -145,9 +145,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// Adds the next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
     ///
-    /// The launch counts as a use of the whole view that is passed: a launch with a whole buffer
-    /// waits for a copy to any part of it, whatever the kernel accesses. To let both run at once,
-    /// pass each its own part, as by [`split_at_mut`](crate::Buffer::split_at_mut).
+    /// The launch counts as a use of the whole view that is passed, whatever the kernel accesses: on the
+    /// device, a kernel that is passed a whole buffer runs after each pending copy to any part of it. To let
+    /// both run at once, pass each its own part, as by [`split_at_mut`](crate::Buffer::split_at_mut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

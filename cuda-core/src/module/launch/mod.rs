@@ -44,7 +44,7 @@ use shape::LaunchShape;
 /// }
 /// ```
 ///
-/// A launch can be made more than once.
+/// A launch can be made more than once, by calling `launch` again.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Module};
