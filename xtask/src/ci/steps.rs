@@ -28,7 +28,7 @@ pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": |_| print_all(&tidy::check(&workspace::root()?)?), beside: false, "rules about files";
     "package": package, beside: true,
         "`cargo package`, and two other ways of using the crates; with --full, all";
-    "lints": lints, beside: true, "format, and clippy with and without default features; in turn, of the bench of cudarc too";
+    "lints": lints, beside: true, "format and clippy; in turn, also without default features, and of the bench of cudarc";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
     "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages; in turn, of private items too";
@@ -104,39 +104,59 @@ fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(complaints.is_empty()))
 }
 
-/// One of this many consecutive runs checks the program that measures cudarc, since that must be built first.
-const OF_PEERS: usize = 4;
+/// Of this many consecutive runs, each takes another one of the [extra checks](Extra), or none.
+const OF_EXTRAS: usize = 4;
+
+/// A check that a sampled run takes in turn. None is likely to fail alone.
+#[derive(Clone, Copy)]
+enum Extra {
+    /// The documentation of private items, and of packages that are not shipped.
+    PrivateDocs,
+    /// Clippy without default features.
+    WithoutFeatures,
+    /// The program that measures cudarc, since that must be built first.
+    Cudarc,
+}
+
+impl Extra {
+    /// Whether this run takes the check; prints `what` it is if not.
+    fn is_taken(self, depth: Depth, what: &str) -> bool {
+        let taken = depth.share(OF_EXTRAS).is_none_or(|share| share == self as usize);
+        if !taken {
+            println!("not in this sample: {what}");
+        }
+        taken
+    }
+}
 
 fn lints(depth: Depth) -> anyhow::Result<Outcome> {
     for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         let help = format!("rustup component add {component}");
         require(cargo(&format!("{subcommand} --version")), help)?;
     }
-    // No source of `cuda-core` depends on a feature.
-    let without = "-p cuda-sys -p xtask --no-default-features";
     let mut all = vec![
         cargo("fmt --all --check"),
         cargo("clippy --workspace --features xtask/driver --all-targets -- --deny warnings"),
-        cargo(&format!("clippy {without} --all-targets -- --deny warnings")),
         cudarc::of_program("fmt --check")?,
     ];
-    match depth.share(OF_PEERS) {
-        None | Some(0) => all.push(cudarc::of_program("clippy --locked -- --deny warnings")?),
-        Some(_) => println!("not in this sample: the program that measures cudarc"),
+    if Extra::WithoutFeatures.is_taken(depth, "clippy without default features") {
+        // No source of `cuda-core` depends on a feature.
+        let without = "-p cuda-sys -p xtask --no-default-features";
+        all.push(cargo(&format!("clippy {without} --all-targets -- --deny warnings")));
+    }
+    if Extra::Cudarc.is_taken(depth, "the program that measures cudarc") {
+        all.push(cudarc::of_program("clippy --locked -- --deny warnings")?);
     }
     commands(&mut all)
 }
 
 fn docs(depth: Depth) -> anyhow::Result<Outcome> {
     let mut documents = vec![cargo("doc --no-deps -p cuda-sys -p cuda-core")];
-    match depth.share(2) {
-        None | Some(0) => {
-            documents.insert(
-                0,
-                cargo("doc --workspace --features xtask/driver --no-deps --document-private-items"),
-            );
-        }
-        Some(_) => println!("not in this sample: private items, other packages"),
+    if Extra::PrivateDocs.is_taken(depth, "private items, other packages") {
+        documents.insert(
+            0,
+            cargo("doc --workspace --features xtask/driver --no-deps --document-private-items"),
+        );
     }
     for document in &mut documents {
         document.env("RUSTDOCFLAGS", "--deny warnings");
