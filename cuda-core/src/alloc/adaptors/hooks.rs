@@ -90,8 +90,9 @@ impl HookEvent<'_> {
 /// that fits: use one of each to tell hits from misses. Freed blocks stay in the pool, so hooks below it see
 /// the frees only when the pool is trimmed.
 ///
-/// A hook may allocate and free; no hook is called for that. A panic in a hook is caught and ignored. If the
-/// inner allocator panics, the hook is not called after it.
+/// A hook may allocate and free; no hook is called for that. Below a caching pool it must not wait for another
+/// thread that allocates from the pool: see [`upstream`](crate::pools::CachingPoolBuilder::upstream). A panic in
+/// a hook is caught and ignored. If the inner allocator panics, the hook is not called after it.
 ///
 /// ```
 /// use cuda_core::Allocator;

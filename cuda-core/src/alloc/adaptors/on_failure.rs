@@ -67,6 +67,9 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 /// whatever adaptors lie between. Other errors, which a retry does not cure, are passed on at once; so is the
 /// error of a single request larger than the limit. A panic in the callback means [`Verdict::GiveUp`].
 ///
+/// Below a caching pool the callback must not wait for another thread that allocates from the pool: see
+/// [`upstream`](crate::pools::CachingPoolBuilder::upstream).
+///
 /// ```
 /// use cuda_core::Allocator;
 /// use cuda_core::adaptors::{OnFailure, Verdict};
