@@ -151,12 +151,16 @@ impl Event {
             return self.captures.record(recording, self.context(), record);
         }
         self.captures.leave();
-        // Set before other streams can wait for this record, and never cleared: another thread may record the
-        // event at the same time, and the order of the two records is unknown.
-        if bound.timeline().is_held_up_now() {
-            self.held_up.store(true, Ordering::Release);
-        }
-        self.last.record(bound.timeline(), || record(event))
+        self.last.record(bound.timeline(), || {
+            let recorded = record(event);
+            // Asked after the record, since another thread may hold up the stream before it: that is noted
+            // before the work is enqueued. Never cleared: another thread may record the event at the same
+            // time, and the order of the two records is unknown.
+            if bound.timeline().is_held_up_now() {
+                self.held_up.store(true, Ordering::Release);
+            }
+            recorded
+        })
     }
 
     /// Like [`Event::record`], but on a captured stream the record becomes an operation of the graph, which

@@ -43,15 +43,15 @@ impl Timeline {
         let mut recorded = self.recorded(seq);
         // Only its own thread can record on a per-thread stream, and does so after every operation.
         if recorded.is_none() && self.flavor != Flavor::PerThread {
-            recorded = match self.record(false, None)? {
-                Some(recorded) => Some(recorded),
-                // The stream was destroyed meanwhile, after its last event.
-                None => self.recorded(seq),
-            };
+            let own = self.record(false, None)?;
+            // Another thread may have held up the stream meanwhile: after a checkpoint, which is listed, or
+            // without one if the point had completed. There is no own event if the stream was destroyed
+            // meanwhile, after its last event.
+            recorded = self.recorded(seq).or(own);
         }
         match recorded {
-            None if !self.has_completed(seq) => Err(Error::LostStream),
-            // Also [`None`] if the event has completed meanwhile and is not listed any more.
+            _ if self.has_completed(seq) => Ok(None),
+            None => Err(Error::LostStream),
             recorded => Ok(recorded),
         }
     }

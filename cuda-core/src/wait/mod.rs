@@ -89,9 +89,10 @@ impl PendingMark {
             _ => {
                 let event = RawEvent::for_sleeping(timeline.context())?;
                 match timeline.record_on(&event, None)? {
-                    // Another thread has checkpointed meanwhile, so the event may come after work that may
-                    // take any time.
-                    Some(seq) if timeline.checkpointed(seq) => relay(mark)?,
+                    // Another thread may have held up the stream meanwhile: without a checkpoint if the point
+                    // had completed, else after one.
+                    Some(_) if timeline.has_completed(mark.seq) => return Ok(None),
+                    Some(_) if timeline.checkpointed(mark.seq) => relay(mark)?,
                     Some(seq) => (event, seq),
                     // The stream was destroyed meanwhile, after its last event.
                     None => relay(mark)?,

@@ -30,6 +30,7 @@ mod many;
 mod memory;
 mod nccl;
 mod order;
+mod overtaken;
 mod peers;
 mod per_thread;
 mod registered;
