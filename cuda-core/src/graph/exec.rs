@@ -233,12 +233,12 @@ impl GraphExec {
         let _quiet = DeferForeignCode::begin();
         let _held = self.uses.admit(OP, Some(self.made))?;
         // Taken before the launch is ordered, so that the launch waits for whatever took its turn
-        // first.
-        let turn = self.uses.take_turn();
+        // first, and kept until the launch is noted, so that whatever is next waits for the launch.
+        let owners = self.uses.owners.clone();
+        let turn = self.uses.has_collectives().then(|| owners.take_turn());
         let late =
             self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
         let (seq, launched) = self.enqueue(bound, raw, late)?;
-        drop(turn);
         if launched.is_ok() {
             // This launch comes after all earlier ones.
             self.earlier = Fences::none();
@@ -247,6 +247,7 @@ impl GraphExec {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
         }
+        drop(turn);
         launched
     }
 

@@ -11,7 +11,7 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
 use crate::types::Resource;
-use crate::util::{Locks, debug_by, lock, lock_all};
+use crate::util::{debug_by, lock};
 
 // Separated by blank lines, so that rustfmt keeps this order, in which rustdoc shows their `impl`s.
 mod capture;
@@ -143,14 +143,6 @@ impl KeptUses {
         }
         let owners = self.owners.0.iter().filter_map(|owner| owner.admits(op).transpose());
         owners.chain(self.copies.iter().map(|copies| copies.admit(op, made))).collect()
-    }
-
-    /// For graphs with operations of NCCL, keeps other threads from enqueuing operations of the
-    /// same ranks.
-    #[inline]
-    fn take_turn(&self) -> Option<Locks<'_>> {
-        let owners = self.owners.0.iter();
-        self.has_collectives().then(|| lock_all(owners.filter_map(|owner| owner.turn())))
     }
 
     /// Returns whether launches must be lent some of the memory.

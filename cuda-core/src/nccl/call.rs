@@ -322,14 +322,11 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     let Some(&Call { joined, core, .. }) = calls.first() else {
         return driver::ensure();
     };
-    let (first, mut together, mut quiet) = (core.timeline(), true, true);
+    let (first, mut together) = (core.timeline(), true);
     for call in calls.iter() {
         let why = "some of the communicators block and others do not";
         Error::unless(call.joined.blocks == joined.blocks, GROUP, why)?;
-        let bound = bind(call.op(), call.core)?;
-        let timeline = bound.timeline();
-        together &= timeline.is_captured_with(first);
-        quiet = quiet && call.used.touches().iter().all(|touch| touch.is_quiet(timeline));
+        together &= bind(call.op(), call.core)?.timeline().is_captured_with(first);
     }
     if !together {
         return Err(Error::NotCapturable { op: GROUP });
@@ -346,6 +343,11 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         }
         return captured;
     }
+    // Asked only now: a launch that had its turn first is among what the streams wait for.
+    let is_quiet = |call: &Call<'_>| {
+        call.used.touches().iter().all(|touch| touch.is_quiet(call.core.timeline()))
+    };
+    let quiet = calls.iter().all(is_quiet);
     let waited_for = if quiet { Vec::new() } else { wait_together(calls)? };
     let result = issue_together(calls, all);
     // Marked after all calls, since NCCL may enqueue the operations together.

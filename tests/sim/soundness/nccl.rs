@@ -145,11 +145,12 @@ fn k_nccl_a_drop_does_not_wait_for_the_graphs_of_another_rank() {
     });
 }
 
+/// The time after which a call of one thread that has not returned counts as waiting for that of another.
+const WAITS: Duration = Duration::from_millis(50);
+
 /// Otherwise one rank could enqueue the launch's operation before the call's, and another rank after it.
 #[test]
 fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
-    /// The time after which a launch that has not been made counts as waiting for the call.
-    const WAITS: Duration = Duration::from_millis(50);
     clean(|session| {
         let (contexts, streams) = devices()?;
         let ranks = Ranks::init_all(&contexts)?;
@@ -178,6 +179,40 @@ fn k_nccl_calls_and_launches_of_all_ranks_take_turns() {
             drop(held);
             reduces.join().expect("no panic")?;
             launches.join().expect("no panic")
+        })?;
+        streams.iter().try_for_each(Stream::synchronize)
+    });
+}
+
+/// The memory is free when the call begins, and used when the call has its turn.
+#[test]
+fn k_nccl_a_call_that_waits_for_the_turn_of_a_launch_comes_after_it() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let third = contexts[0].create_stream()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = [streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+        let graph = Graph::capture([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let mut exec = graph.instantiate()?;
+        thread::scope(|scope| {
+            let held = session.hold("cuGraphLaunch");
+            let launches = scope.spawn(|| exec.launch(&third));
+            held.await_call();
+            let (done, reduced) = mpsc::channel();
+            let reduces = scope.spawn({
+                let (ranks, streams, sums) = (&ranks, &streams, &mut sums);
+                move || {
+                    let result = ranks.on(streams)?.all_reduce_in_place(sums, Reduction::Sum);
+                    let _ = done.send(());
+                    result
+                }
+            });
+            reduced.recv_timeout(WAITS).expect_err("the call waits for the launch");
+            drop(held);
+            launches.join().expect("no panic")?;
+            reduces.join().expect("no panic")
         })?;
         streams.iter().try_for_each(Stream::synchronize)
     });

@@ -15,6 +15,7 @@ use crate::timeline::ledger::{
     Access, Bytes, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
 };
 use crate::timeline::{Mark, Timeline};
+use crate::util::{Locks, lock_all};
 
 /// The uses of a graph's operations, and the values that the graph keeps alive for them.
 #[derive(Default)]
@@ -150,6 +151,13 @@ impl GraphTraits {
 
 #[derive(Default)]
 pub(crate) struct GraphOwners(pub(crate) Vec<Arc<dyn KeptAlive>>);
+
+impl GraphOwners {
+    /// For graphs with operations of NCCL, keeps other threads from enqueuing operations of the same ranks.
+    pub(crate) fn take_turn(&self) -> Locks<'_> {
+        lock_all(self.0.iter().filter_map(|owner| owner.turn()))
+    }
+}
 
 impl Drop for GraphOwners {
     /// Drops the owners after the release of the graph, which may be deferred like this drop. In a fork's
