@@ -81,7 +81,9 @@ impl Timeline {
         self.checkpoint(true, entered)?;
         match (self.order(), self.flavor) {
             (ImplicitOrder::NonBlocking, _) => {}
-            (ImplicitOrder::Blocking, Flavor::Legacy) => self.hold_up_the_set(entered)?,
+            (ImplicitOrder::Blocking, Flavor::Legacy) => {
+                self.hold_up_the_set(self.issued() + 1, entered)?;
+            }
             (ImplicitOrder::Blocking, _) => self.checkpoint_the_set(entered)?,
         }
         self.held_up_at(self.issued() + 1);
@@ -120,15 +122,16 @@ impl Timeline {
         // since without work, for which nothing was passed on: an event for them comes behind the hold-up.
         let recorded = lock(&self.events).recorded.last().map_or(0, |last| last.seq);
         let first = recorded.max(self.completed.load(Ordering::Acquire)) + 1;
-        self.hold_up_the_set(entered)?;
-        self.may_come_late(first);
+        self.hold_up_the_set(first, entered)?;
         hold_ups.passed_on.fetch_max(blocking, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Makes the checkpoints before the legacy stream, and with it all later work of the set, is held up.
-    fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
-        // Set first, so that streams that are created meanwhile see it.
+    /// Makes the checkpoints before the legacy stream is held up from its point `first` on, and with it all
+    /// later work of the set.
+    fn hold_up_the_set(&self, first: u64, entered: Option<&Entered>) -> Result<()> {
+        // Both set first, so that streams that are created meanwhile see that they may be behind it.
+        self.may_come_late(first);
         let timelines = self.context.timelines();
         *lock(&timelines.hold_ups.legacy) = Some(timelines.legacy(self.id));
         self.checkpoint_the_set(entered)?;
