@@ -160,6 +160,18 @@ impl Heap {
         moved
     }
 
+    /// Adds memory by `f`, and wakes the threads that [wait](Self::wait_for_others) for some.
+    fn add(&self, f: impl FnOnce(&mut HeapState)) {
+        let are_awaited = self.with(|state| {
+            state.moves += 1;
+            f(state);
+            state.moving > 0
+        });
+        if are_awaited {
+            self.moved.notify_all();
+        }
+    }
+
     /// Registers a stream whose cache has blocks of this heap from now on.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) {
         let id = core.timeline().id();
@@ -196,8 +208,7 @@ impl Heap {
         if gone.is_empty() {
             return;
         }
-        self.with(|state| {
-            state.moves += 1;
+        self.add(|state| {
             for (address, mark) in free {
                 state.space.give_beside(address, Some(mark), rest);
             }
@@ -219,10 +230,7 @@ impl Heap {
     /// Keeps a block that other streams may still use, up to the points in `fences`.
     pub(super) fn put_behind(block: Cached, fences: Fences) {
         let Cached { address, mark, home } = block;
-        home.heap.with(|state| {
-            state.moves += 1;
-            state.keep_pending(address, mark, fences);
-        });
+        home.heap.add(|state| state.keep_pending(address, mark, fences));
         // Not under the lock: this may destroy a stream.
         drop(home);
     }
