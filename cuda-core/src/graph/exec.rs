@@ -234,8 +234,8 @@ impl GraphExec {
         let _held = self.uses.admit(OP, Some(self.made))?;
         // Taken before the launch is ordered, so that the launch waits for whatever took its turn
         // first, and kept until the launch is noted, so that whatever is next waits for the launch.
-        let owners = self.uses.owners.clone();
-        let turn = self.uses.has_collectives().then(|| owners.take_turn());
+        let ranks = self.uses.has_collectives().then(|| self.uses.owners.clone());
+        let turn = ranks.as_ref().map(|owners| owners.take_turn());
         let late =
             self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
         let (seq, launched) = self.enqueue(bound, raw, late)?;

@@ -151,14 +151,19 @@ impl Event {
             return self.captures.record(recording, self.context(), record);
         }
         self.captures.leave();
-        self.last.record(bound.timeline(), || {
-            let recorded = record(event);
-            // Asked after the record, since another thread may hold up the stream before it: that is noted
-            // before the work is enqueued. Never cleared: another thread may record the event at the same
-            // time, and the order of the two records is unknown.
+        // Never cleared: another thread may record the event at the same time, and the order of the two
+        // records is unknown.
+        let note_hold_up = || {
             if bound.timeline().is_held_up_now() {
                 self.held_up.store(true, Ordering::Release);
             }
+        };
+        // Before the record, for threads that wait for the event as soon as it is recorded.
+        note_hold_up();
+        self.last.record(bound.timeline(), || {
+            let recorded = record(event);
+            // After it, since another thread may have held up the stream first.
+            note_hold_up();
             recorded
         })
     }

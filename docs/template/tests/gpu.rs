@@ -1,5 +1,5 @@
-//! Tests of the kernels themselves, on the first GPU: `cargo test -- --include-ignored`, with the variables that
-//! `.cargo/config.toml` says.
+//! Tests of the kernels themselves, on the first GPU, since the simulator does not run PTX:
+//! `CUDA_SYS_LIBRARY=libcuda.so.1 CUDA_CORE_ALLOCATOR=cache cargo test -- --include-ignored`.
 
 use cuda_core::Device;
 use template::Kernels;

@@ -456,6 +456,8 @@ fn streams_that_are_gone_do_not_pile_up() {
     });
 }
 
+/// The time in which a reader could be hidden is short: the mutant `ledger-moved-before-its-reader`, which this
+/// test must catch, prolongs it.
 #[test]
 fn s37_a_half_that_a_graph_takes_hides_no_reader_of_the_other() {
     const ROUNDS: u32 = if cfg!(miri) { 4 } else { 200 };

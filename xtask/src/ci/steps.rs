@@ -107,7 +107,7 @@ fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
 /// Of this many consecutive runs, each takes another one of the [extra checks](Extra), or none.
 const OF_EXTRAS: usize = 4;
 
-/// A check that a sampled run takes in turn. None is likely to fail alone.
+/// A check that a sampled run takes in turn. What breaks one of these usually breaks another step, too.
 #[derive(Clone, Copy)]
 enum Extra {
     /// The documentation of private items, and of packages that are not shipped.

@@ -105,8 +105,9 @@ impl CopiesBetween {
 
     /// Whether both take the same route as far as contexts are concerned.
     fn goes_as(&self, other: &Self) -> bool {
-        let by = |copies: &Self| copies.captured.as_ref().map(|(context, _)| context.clone());
-        by(self) == by(other) && self.ends == other.ends
+        let [by, other_by] =
+            [self, other].map(|it| it.captured.as_ref().map(|(context, _)| context));
+        by == other_by && self.ends == other.ends
     }
 
     /// Refuses to put this copy into an executable with copies `made`, unless all of those from the same
