@@ -82,6 +82,11 @@ impl Timeline {
         match (self.order(), self.flavor) {
             (ImplicitOrder::NonBlocking, _) => {}
             (ImplicitOrder::Blocking, Flavor::Legacy) => {
+                // A handle that another thread is dropping has a timeline of its own for the same stream.
+                let timelines = self.context.timelines().blocking();
+                let mut older =
+                    timelines.iter().filter(|it| it.flavor == self.flavor && it.id != self.id);
+                older.try_for_each(|older| older.checkpoint(true, entered))?;
                 self.hold_up_the_set(self.issued() + 1, entered)?;
             }
             (ImplicitOrder::Blocking, _) => self.checkpoint_the_set(entered)?,
@@ -149,7 +154,7 @@ impl Timeline {
         let mut others = others.iter().filter(|other| match other.flavor {
             // Its own thread records an event after every operation.
             Flavor::PerThread => false,
-            // Other timelines of the legacy stream stand for the same stream at another time.
+            // Other timelines of the legacy stream stand for the same stream.
             Flavor::Legacy => self.flavor != Flavor::Legacy,
             _ => other.id != self.id,
         });

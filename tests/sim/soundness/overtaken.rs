@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use cuda_core::{Event, EventFlags, PinnedBuffer, Result, Stream};
-use support::block_on;
+use support::{block_on, blocks};
 
-use super::{clean, device, pinned};
+use super::{clean, device, pinned, primary, within};
 
 /// Waits by `wait` for a download. While the wait creates its event, this thread does what `before` says, and
 /// then holds up the stream by a host function that returns when the wait has ended.
@@ -88,5 +88,28 @@ fn s41_an_event_that_is_recorded_behind_a_host_function_of_another_thread() {
         end.send(()).expect("the function receives it");
         assert_eq!(downloaded?, [7; 64]);
         Ok(())
+    });
+}
+
+/// A new handle of the legacy stream stands for the same stream as the one that another thread is dropping:
+/// what holds up the stream comes after a checkpoint of the earlier work.
+#[test]
+fn s41_a_handle_of_the_legacy_stream_that_is_dropped_while_a_new_one_holds_up_the_stream() {
+    clean(|session| {
+        let legacy = primary().default_stream()?;
+        let mut buffer = device().create_stream()?.alloc::<u32>(64)?;
+        legacy.fill(&mut buffer, 7)?;
+        let held = session.hold("cuEventRecord");
+        thread::scope(|scope| {
+            let dropping = scope.spawn(|| drop(legacy));
+            held.await_call();
+            let legacy = primary().default_stream()?;
+            let release = blocks(&legacy)?;
+            drop(held);
+            dropping.join().expect("no panic");
+            within(|| buffer.synchronize().expect("its work is done"));
+            drop(release);
+            legacy.synchronize()
+        })
     });
 }
