@@ -216,18 +216,22 @@ impl Library {
             )
         };
         drop(relaxed);
-        let library = Arc::new(Owned::new(LoadedLibrary {
+        Ok(Self::note(Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
             users: Users::default(),
             kernels: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
-        }));
+        }))))
+    }
+
+    /// Adds the library to [`LIBRARIES`].
+    fn note(library: Arc<Owned<LoadedLibrary>>) -> Self {
         let _ = kept::LIBRARIES.set(forget_reached);
         let mut all = lock(&LIBRARIES);
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(&library));
         drop(all);
-        Ok(Self(library))
+        Self(library)
     }
 
     /// The compiler's log from loading the library; empty if the driver compiles later. Otherwise
@@ -306,7 +310,7 @@ impl Library {
     /// after which the library is [given up](crate::Error::GivenUp).
     #[doc(alias("cuLibraryUnload", "cudaLibraryUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
-        owned::close(self.0).map_err(|rejected| rejected.map(Self))
+        owned::close(self.0).map_err(|rejected| rejected.map(Self::note))
     }
 }
 

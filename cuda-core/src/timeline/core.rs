@@ -181,6 +181,8 @@ impl StreamCore {
         retire(&self.timeline, self.raw).map_err(|why| match why {
             FailedRelease::Kept(error) => {
                 self.retired = false;
+                // The pools refer to a stream that is gone; they add this one when it allocates.
+                self.stream_cache = Default::default();
                 Rejected::new(error, registry::note(Arc::new(self)))
             }
             FailedRelease::Unknown(_) => {

@@ -7,13 +7,14 @@ use std::{mem, ptr};
 use cuda_core::drops::{self, DropFailure};
 use cuda_core::pinned::{RegisterFlags, StableHost};
 use cuda_core::{
-    Allocator, CachingPool, Context, Error, Event, EventFlags, Registered, Rejected, Result, Stream,
+    Allocator, CachingPool, Context, ContextFlags, Device, Error, Event, EventFlags, Library,
+    Registered, Rejected, Result, Stream,
 };
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuStreamBeginCapture_v2,
 };
-use support::{WatchedHost, block_on, check, gpu_test, one_stream};
+use support::{WatchedHost, block_on, check, gpu_test, kernels, one_stream};
 
 use super::{assert_all, pinned, primary};
 use crate::capture::{
@@ -280,6 +281,55 @@ gpu_test! {
         drops::take_hook();
         assert_eq!(lost.load(Ordering::SeqCst), 0);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_a_stream_whose_close_was_refused_gives_its_free_memory_back() -> Result<()> {
+        let (context, created) = one_stream()?;
+        let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
+        let theirs = Theirs::create(&context, NON_BLOCKING);
+        let stream = theirs.wrap(&context)?;
+        let pool = CachingPool::new();
+        drop(stream.alloc_with::<u32>(&pool.allocator(), LEN)?);
+        stream.fill(&mut buffer, 1)?;
+        let capture = Neighbour::begin(theirs.handle(), MODES[0]);
+        let Rejected { error: why, value: stream } = stream.close().expect_err("the buffer waits for it");
+        refused::<()>(Err(why), "close");
+        undisturbed(capture, "close");
+        drop(stream.alloc_with::<u32>(&pool.allocator(), LEN)?);
+        stream.synchronize()?;
+        let reserved = pool.usage(context.device()).reserved;
+        assert_ne!(reserved, 0);
+        assert_eq!(pool.trim(0)?, reserved);
+        Ok(())
+    }
+}
+
+// A library belongs to no context; any context may have launched its kernels.
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn s45_a_library_whose_close_was_refused_keeps_no_context() -> Result<()> {
+        let launch = |library: &Library, stream: &Stream| {
+            // SAFETY: the kernel has no parameter and touches nothing.
+            unsafe { stream.kernel(&library.kernel("nothing")?).block(1).launch() }
+        };
+        kernels::register();
+        let (_context, stream) = one_stream()?;
+        let mut library = Library::from_ptx(kernels::PTX)?;
+        launch(&library, &stream)?;
+        let capture = Neighbour::begin(stream.as_raw(), MODES[0]);
+        let Rejected { error: why, value } = library.close().expect_err("its kernel may run");
+        refused::<()>(Err(why), "close");
+        undisturbed(capture, "close");
+        library = value;
+        let other = Context::new(Device::get(0)?, ContextFlags::default())?;
+        launch(&library, &other.create_stream()?)?;
+        other.synchronize()?;
+        drops::flush();
+        other.close()?;
+        library.close().map_err(Error::from)
     }
 }
 
