@@ -12,7 +12,7 @@ use super::builder::Settings;
 use super::class::SegmentKind;
 use super::space::{Rest, Space, TakenRange};
 use crate::context::Context;
-use crate::process::{deferred, driver, held};
+use crate::process::{DeferForeignCode, deferred, driver, held};
 use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, StreamCore};
 use crate::types::PoolUsage;
@@ -137,14 +137,17 @@ impl Heap {
     }
 
     /// To be called before this thread takes memory that other threads then cannot find. Until the result is
-    /// dropped, threads that find no memory [wait](Self::wait_for_others) for this one.
+    /// dropped, threads that find no memory [wait](Self::wait_for_others) for this one; so foreign code, which
+    /// may wait for one of them, is deferred until then.
     pub(super) fn begin_move(&self) -> OnDrop<impl FnOnce() + use<'_>> {
+        let quiet = DeferForeignCode::begin();
         IN_HAND.set(IN_HAND.get() + 1);
         self.with(|state| state.moving += 1);
         OnDrop::new(move || {
             IN_HAND.set(IN_HAND.get() - 1);
             self.with(|state| state.moving -= 1);
             self.moved.notify_all();
+            drop(quiet);
         })
     }
 
@@ -224,7 +227,7 @@ impl Heap {
             SegmentKind::Large => Rest::Joins,
         };
         let Cached { address, mark, home } = block;
-        home.heap.with(|state| state.space.give_beside(address, Some(mark), rest));
+        home.heap.add(|state| state.space.give_beside(address, Some(mark), rest));
     }
 
     /// Keeps a block that other streams may still use, up to the points in `fences`.
@@ -237,7 +240,7 @@ impl Heap {
 
     /// Takes back a block that this heap counts, and no stream cache does.
     pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
-        self.with(|state| {
+        self.add(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
             state.counts.used -= bytes.min(state.counts.used);
             state.space.give(address, Some(home));
