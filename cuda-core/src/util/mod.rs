@@ -30,8 +30,9 @@ pub(crate) use sync::{Locks, get_or_try_init, lock, lock_all, thread_number, wai
 pub(crate) use tree::Tree;
 pub(crate) use turns::Turns;
 
-/// Returns the value of an environment variable, to be parsed. Invalid Unicode is replaced, so that the
-/// parser refuses the value instead of ignoring it.
+/// Returns the value of an environment variable, to be parsed; an empty one counts as unset. Invalid Unicode
+/// is replaced, so that the parser refuses the value instead of ignoring it.
 pub(crate) fn setting(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+    let text = std::env::var_os(name).filter(|text| !text.is_empty())?;
+    Some(text.to_string_lossy().into_owned())
 }
