@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::headers::{declared, fetch};
 use crate::process::{self, cargo, command};
@@ -24,6 +25,9 @@ const FRESH: &str = "target/bindings";
 ///
 /// pip fetches the header into `.cuda-headers/`, where it is kept. Needs libclang.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Exit code: 0 done, or nothing differs, 1 something differs, 2 no header or no libclang."
+)]
 pub(crate) struct Args {
     /// Writes nothing, and fails if the checked-in bindings, or the list of CUDA 11.8's functions,
     /// differ from what bindgen makes of the headers.
@@ -36,6 +40,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace::root()?;
+    require_libclang()?;
     let include = include(&root, args.header.as_deref())?;
     let version = fetch::version(&include)?;
     if args.check {
@@ -45,6 +50,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     generate(&root, &include, &directory)?;
     println!("{} is of CUDA {version}", directory.display());
     Ok(Outcome::Passed)
+}
+
+/// Refuses to go on without libclang.
+pub(crate) fn require_libclang() -> anyhow::Result<()> {
+    let loaded = recipe().stderr(Stdio::null()).status()?;
+    let help = "bindgen finds no libclang: apt install libclang-dev, or set LIBCLANG_PATH";
+    if loaded.code() == Some(2) { Err(refuse(help)) } else { Ok(()) }
+}
+
+/// Returns a command for the generator.
+fn recipe() -> Command {
+    cargo("run --quiet --package=xtask-bindgen --features=bindgen --")
 }
 
 /// Compares the bindings of the header with the checked-in ones.
@@ -68,7 +85,7 @@ fn check(root: &Path, include: &Path, version: &str) -> anyhow::Result<Outcome> 
 /// Writes the bindings of the header, with every symbol that an older header has declared, to
 /// `directory`.
 fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()> {
-    let mut recipe = cargo("run --quiet --package=xtask-bindgen --features=bindgen --");
+    let mut recipe = recipe();
     recipe.args([include, &root.join("cuda-sys"), directory]);
     process::run(recipe.args(DROPPED).current_dir(root))
 }

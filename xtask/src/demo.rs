@@ -19,7 +19,8 @@ const SIMULATED: u32 = 4;
 /// Moves data host → device → peer → host on every GPU and compares every byte.
 ///
 /// Without a GPU it runs on the simulated driver, and the first line says so. Exit code 0: every
-/// byte compared equal; 1: some did not, or a call failed.
+/// byte compared equal; 1: some did not, or a call failed; 2: there is no
+/// such device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Ordinals of the devices to use, such as 0,2; all if not given.

@@ -1,7 +1,7 @@
 //! Builds and tests against every supported cuda.h.
 
 use crate::table::Table;
-use crate::{Outcome, Refusal, asks_for, workspace};
+use crate::{Outcome, Refusal, asks_for, bindings, workspace};
 use fetch::{FLOOR, RELEASES};
 
 pub(crate) mod declared;
@@ -17,7 +17,9 @@ mod row;
 /// runs `tests/abi.rs` and `tests/one_interface.rs`. With all headers, it fetches an `nccl.h`, too, and compares
 /// what `cuda-core` declares of NCCL with that.
 #[derive(clap::Args)]
-#[command(after_help = "Exit code: 0 all headers passed, 1 one failed, 2 one was not fetched.")]
+#[command(
+    after_help = "Exit code: 0 all headers passed, 1 one failed, 2 one was not fetched, or no libclang."
+)]
 pub(crate) struct Args {
     /// Only this header; 13 is the newest.
     #[arg(long, value_name = "RELEASE", value_parser = RELEASES.map(|it| it.name))]
@@ -29,6 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace::root()?;
+    bindings::require_libclang()?;
     let mut outcome = Outcome::Passed;
     let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
     let mut table = Table::new(headings.split('|'));

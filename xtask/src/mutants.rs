@@ -27,7 +27,9 @@ const WATCHDOG: &str = "6";
 /// or callback. They are made in a copy of the workspace under target/mutants. A mutant that does
 /// not compile is not caught, and neither is one that only some of its tests notice.
 #[derive(clap::Args)]
-#[command(after_help = "Exit code: 0 if every mutant was caught, 1 otherwise.")]
+#[command(
+    after_help = "Exit code: 0 every mutant was caught, 1 one was not, 2 there is none of a given name."
+)]
 pub(crate) struct Args {
     /// Mutants to run; all of them if none is named.
     names: Vec<String>,

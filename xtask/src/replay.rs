@@ -36,7 +36,8 @@ const GOAL: f64 = 1.05;
 /// A snapshot, written as JSON by `cuda_core::adaptors::Snapshot`, is not run, only drawn: --svg.
 ///
 /// Exit code 0: it ran; with --check, 1: a caching pool reserved more than 1.05 times what another
-/// allocator did according to the log, or called the simulated driver after the first pass.
+/// allocator did according to the log, or called the simulated driver after the first pass; 2: the
+/// log cannot be used.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The log, or a snapshot.

@@ -40,11 +40,12 @@ pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --n
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every test of every row that ran passed, 1 something failed, \
-                        2 it could not run: no GPU, no test program, or --require not met."
+                        or did not compile, 2 it could not run: no GPU, no test program, or --require \
+                        not met."
 )]
 pub(crate) struct Args {
-    /// Fails with exit code 2 unless the rows of up to this many devices can run.
-    #[arg(long, value_name = "DEVICES")]
+    /// Fails with exit code 2 unless the rows of up to this many devices can run: 1, 2, 4 or 8.
+    #[arg(long, value_name = "DEVICES", value_parser = devices_of_a_row)]
     require: Option<u32>,
     /// Uses the simulated driver with this many devices.
     #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let (settings, with_examples) = chosen(matrix::settings(&target), &args.row)?;
     let suites = match settings.is_empty() {
         true => Vec::new(),
-        false => suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?,
+        false => suites(args)?,
     };
     let started = Instant::now();
     let mut report = Report::default();
@@ -89,7 +90,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for setting in of_tests {
         let row = match setting {
             Some(setting) => run_row(setting, &target, &suites, args)?,
-            None => run_examples(&target, args)?,
+            None => run_examples(&target, args).unwrap_or_else(|error| {
+                // The other rows have run, and are reported.
+                Row::failed_as_a_whole(EXAMPLES, format!("{error:#}"))
+            }),
         };
         let name = &row.name;
         match &row.status {
@@ -107,12 +111,19 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let matrix = Matrix::new(&target, &suites, report, &settings, args.require);
     write!(out, "{matrix}")?;
     if let Some(path) = &args.junit {
-        fs::write(path, junit::report(&matrix.report.rows))?;
+        let shortfall = matrix.shortfall.clone();
+        let shortfall = shortfall.map(|why| Row::failed_as_a_whole("required", why));
+        fs::write(path, junit::report(matrix.report.rows.iter().chain(&shortfall)))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&matrix)?);
     }
     Ok(matrix.outcome())
+}
+
+fn devices_of_a_row(text: &str) -> Result<u32, String> {
+    let devices = text.parse().ok().filter(|it| matrix::DEVICES.contains(it));
+    devices.ok_or_else(|| format!("rows have {:?} devices", matrix::DEVICES))
 }
 
 /// Returns the rows of tests with a name that contains one of `parts`, or all rows, and whether the row of
@@ -133,13 +144,17 @@ fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> Result<(Vec<Setting>, boo
 fn suites(args: &Args) -> Result<Vec<Suite>> {
     let programs = match &args.bundle {
         Some(directory) => {
-            let directory = directory.canonicalize()?;
-            let program = |suite: &str| Program {
-                suite: suite.to_owned(),
-                path: directory.join(file_name(suite)),
-                directory: None,
+            let program = |suite: &str| {
+                let path = directory.join(file_name(suite)).canonicalize();
+                let path = path.map_err(|_| {
+                    refuse(format!("{} is no bundle: no program of {suite}", directory.display()))
+                })?;
+                Ok(Program { suite: suite.to_owned(), path, directory: None })
             };
-            ["cuda-tests::gpu", "cuda-tests::sticky"].map(program).to_vec()
+            ["cuda-tests::gpu", "cuda-tests::sticky"]
+                .into_iter()
+                .map(program)
+                .collect::<Result<_>>()?
         }
         None => build(SUITES)?.tests(),
     };

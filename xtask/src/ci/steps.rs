@@ -32,7 +32,7 @@ pub(crate) static STEPS: [Step; 9] = steps! {
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
     "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages; in turn, of private items too";
-    "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
+    "msrv": msrv, beside: true, "the libraries on the oldest supported Rust; in turn, with default features too";
     "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
         "the checked-in bindings are what the recipe makes";
     "faults": test::run_faults, beside: false,
@@ -116,6 +116,8 @@ enum Extra {
     WithoutFeatures,
     /// The program that measures cudarc, since that must be built first.
     Cudarc,
+    /// The default features on the oldest Rust, which then builds bindgen.
+    OldestWithFeatures,
 }
 
 impl Extra {
@@ -168,11 +170,15 @@ fn docs(depth: Depth) -> anyhow::Result<Outcome> {
     print_all(&pages::complaints(&pages)?)
 }
 
-fn msrv(_: Depth) -> anyhow::Result<Outcome> {
+fn msrv(depth: Depth) -> anyhow::Result<Outcome> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     require(cargo_of(version, "--version"), format!("rustup toolchain install {version}"))?;
-    let check = "check -p cuda-sys -p cuda-core --no-default-features";
-    commands(&mut [cargo_of(version, check)])
+    let all = "check -p cuda-sys -p cuda-core -p cuda-driver-sim";
+    let mut checks = vec![cargo_of(version, &format!("{all} --no-default-features"))];
+    if Extra::OldestWithFeatures.is_taken(depth, "the default features on the oldest Rust") {
+        checks.push(cargo_of(version, all));
+    }
+    commands(&mut checks)
 }
 
 #[cfg(test)]

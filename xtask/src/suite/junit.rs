@@ -4,8 +4,8 @@ use super::report::{LeftOut, Row, Status, Test};
 use crate::xml::escape;
 
 /// Formats all rows.
-pub(crate) fn report(rows: &[Row]) -> String {
-    let suites: String = rows.iter().map(suite).collect();
+pub(crate) fn report<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
+    let suites: String = rows.into_iter().map(suite).collect();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{suites}</testsuites>\n")
 }
 

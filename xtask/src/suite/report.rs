@@ -61,6 +61,11 @@ impl Row {
         Self { name: name.into(), ..Self::default() }
     }
 
+    /// A row that failed for a reason that is none of its tests'.
+    pub(crate) fn failed_as_a_whole(name: impl Into<String>, why: String) -> Self {
+        Self { status: Status::Failed, complaints: vec![why], ..Self::new(name) }
+    }
+
     /// Adds the results of a suite's tests.
     pub(crate) fn add(&mut self, suite: &str, run: Run) {
         for test in run.finished {

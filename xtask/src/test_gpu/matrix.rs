@@ -11,7 +11,7 @@ use crate::suite::{Case, Program, Report, Row, Setting, Variant};
 use crate::target::{Libraries, Target};
 
 /// The device counts of the rows.
-const DEVICES: [u32; 4] = [1, 2, 4, 8];
+pub(super) const DEVICES: [u32; 4] = [1, 2, 4, 8];
 
 /// All rows, including those that cannot run.
 pub(super) fn settings(target: &Target) -> Vec<Setting> {
@@ -37,7 +37,7 @@ pub(super) struct Matrix {
     #[serde(flatten)]
     pub(super) report: Report,
     /// The reason why the run fails, whatever the results of its tests.
-    shortfall: Option<String>,
+    pub(super) shortfall: Option<String>,
 }
 
 impl Matrix {

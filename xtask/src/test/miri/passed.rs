@@ -1,5 +1,5 @@
 //! Tests that passed in a full run that was interrupted. A full run takes hours; the next one of the same
-//! commit continues from there, also on another machine if the file is committed meanwhile.
+//! commit continues from there, also on another machine if the file is copied there.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,5 +1,6 @@
 //! Nodes whose parameters name their kind.
 
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use cuda_sys::*;
@@ -43,8 +44,10 @@ pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParam
     let task = match kind {
         CU_GRAPH_NODE_TYPE_KERNEL => {
             needs_context(call)?;
+            // SAFETY: the type selects this member.
+            let kernel = ptr::from_ref(unsafe { &params.kernel });
             // Has the layout of the second version.
-            let kernel = (&raw const params.kernel).cast::<CUDA_KERNEL_NODE_PARAMS_v2>();
+            let kernel = kernel.cast::<CUDA_KERNEL_NODE_PARAMS_v2>();
             // SAFETY: the type selects this member; this function's contract.
             unsafe { task::kernel(call, kernel, LaunchAttributes::default()) }?
         }
