@@ -6,7 +6,7 @@
 //! header or a compiler, the report says so and the test counts as not run.
 //!
 //! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs, and those of the
-//! cookbook, which `tests/gpu/cookbook.rs` compiles.
+//! cookbook and of the page on traces, which `tests/gpu/cookbook.rs` compiles.
 
 use std::env;
 use std::fs;
@@ -54,7 +54,9 @@ fn main() {
         println!("cargo::rustc-cfg=nccl_oracle");
     }
     write("nccl_report.txt", &format!("{verdict}\n{details}"));
-    for (page, name) in [("README.md", "readme"), ("docs/cookbook.md", "cookbook")] {
+    for (page, name) in
+        [("README.md", "readme"), ("docs/cookbook.md", "cookbook"), ("docs/traces.md", "traces")]
+    {
         println!("cargo::rerun-if-changed={page}");
         let examples = examples(page);
         println!("cargo::rustc-env={name}_examples={}", examples.len());

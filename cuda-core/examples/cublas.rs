@@ -4,14 +4,14 @@
 mod shared;
 
 use std::env;
-use std::ffi::{CStr, OsString, c_int, c_void};
-use std::mem::transmute;
+use std::ffi::{OsString, c_int, c_void};
 use std::process::ExitCode;
 use std::ptr;
 use std::sync::OnceLock;
 
-use cuda_core::sys::{CUdeviceptr, CUstream, os};
+use cuda_core::sys::{CUdeviceptr, CUstream};
 use cuda_core::{Context, ContextLocal, DeviceBuffer, Stream};
+use libloading::Library;
 
 // As declared in cublas_v2.h since 11.0; enums are ints.
 type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
@@ -70,19 +70,18 @@ impl Cublas {
         let chosen = env::var_os("CUBLAS").map(|file| vec![file]);
         let files = chosen.unwrap_or_else(|| names.map(OsString::from).to_vec());
         // SAFETY: the initialisers of cuBLAS only set up the library.
-        let library = files.iter().find_map(|file| unsafe { os::Library::open(file) }.ok())?;
-        let find = |symbol: &CStr| Some(library.symbol(symbol)).filter(|it| !it.is_null());
-        let (create, destroy) = (find(c"cublasCreate_v2")?, find(c"cublasDestroy_v2")?);
-        let (set_stream, gemm_ex) = (find(c"cublasSetStream_v2")?, find(c"cublasGemmEx")?);
+        let library = files.iter().find_map(|file| unsafe { Library::new(file) }.ok())?;
+        // It is never unloaded.
+        let library: &'static Library = Box::leak(Box::new(library));
         Some(Self {
             // SAFETY: as declared, by the note on these types.
-            create: unsafe { transmute::<*const c_void, Create>(create) },
+            create: *unsafe { library.get(b"cublasCreate_v2\0") }.ok()?,
             // SAFETY: as above.
-            destroy: unsafe { transmute::<*const c_void, Destroy>(destroy) },
+            destroy: *unsafe { library.get(b"cublasDestroy_v2\0") }.ok()?,
             // SAFETY: as above.
-            set_stream: unsafe { transmute::<*const c_void, SetStream>(set_stream) },
+            set_stream: *unsafe { library.get(b"cublasSetStream_v2\0") }.ok()?,
             // SAFETY: as above.
-            gemm_ex: unsafe { transmute::<*const c_void, GemmEx>(gemm_ex) },
+            gemm_ex: *unsafe { library.get(b"cublasGemmEx\0") }.ok()?,
         })
     }
 }

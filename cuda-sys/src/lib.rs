@@ -92,8 +92,8 @@
 //! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS`, `BINDGEN_EXTRA_CLANG_ARGS_<target>` | by the build | passed on to bindgen |
 //! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver |
 //!
-//! The build runs again when one of them changes; after installing a toolkit or libclang where none was found, or
-//! another toolkit at the same place, run `cargo clean -p cuda-sys`.
+//! The build runs again when a variable changes that it has read; after installing a toolkit or libclang where none
+//! was found, or another toolkit at the same place, run `cargo clean -p cuda-sys`.
 //!
 //! Each variable that names a directory can be set for a single target, with the target triple in capitals as
 //! a prefix: `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.

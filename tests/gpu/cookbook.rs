@@ -1,11 +1,11 @@
-//! The Rust lines of docs/cookbook.md, which the build script writes to files, are compiled here. The
-//! cookbook's programs run such lines.
+//! The Rust lines of docs/cookbook.md and docs/traces.md, which the build script writes to files, are compiled
+//! here. The cookbook's programs run such lines.
 
 #![allow(dead_code, unused_variables, unused_mut, clippy::undocumented_unsafe_blocks)]
 
 use std::sync::Arc;
 
-use cuda_core::adaptors::Statistics;
+use cuda_core::adaptors::{Logging, Statistics};
 use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray, FilterMode, Texture, TextureDescriptor};
 use cuda_core::interop::{IpcEventHandle, IpcMemoryHandle};
 use cuda_core::managed::{ManagedBuffer, MemoryLocation};
@@ -148,3 +148,11 @@ example! {
 }
 
 const _: () = assert!(matches!(env!("cookbook_examples").as_bytes(), b"21"), "each is above");
+
+fn train() -> Result<()> {
+    Ok(())
+}
+
+fn a_log_of_allocations() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    include!(concat!(env!("OUT_DIR"), "/traces_1.rs"))
+}
