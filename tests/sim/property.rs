@@ -4,7 +4,7 @@
 //! order of the steps, whatever streams they use: the library promises that, and the model in [`world`] does
 //! it. In [`failing`] programs driver calls fail. In [`concurrent`] programs each thread has steps of its
 //! own, in an unknown order. Programs with [`graphs`] have their own kinds of steps. `PROPTEST_CASES` sets
-//! the number of programs, and `PROPTEST_RNG_SEED` selects them; a failure prints the seed.
+//! the number of programs, half of which a run with samples has, and `PROPTEST_RNG_SEED` selects them; a failure prints the seed.
 
 /// Declares the tests of a kind of random programs, one for each mode.
 macro_rules! in_each_mode {
@@ -136,7 +136,7 @@ fn prove<P: Clone + Debug>(
 ) {
     let mut config = match std::env::var_os("PROPTEST_CASES") {
         Some(_) => config(Config::default().cases),
-        None => config(cases),
+        None => config(cases.div_ceil(support::sample::stride(2) as u32)),
     };
     // Drawn here if the environment sets none, so that a failure can print the seed.
     let seed = match config.rng_seed {

@@ -12,13 +12,18 @@ const CALLS: &str = "CUDA_TESTS_CALLS";
 const ROTATION: &str = "CUDA_TESTS_ROTATION";
 
 fn number(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
+    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 /// Returns how many calls fail in turn: `most`, unless the run sets a lower limit.
 pub fn calls(most: u64) -> u64 {
     number(CALLS).map_or(most, |limit| limit.clamp(1, most))
+}
+
+/// Returns `sampled` in a run that takes samples, so that it has one in `sampled` of all; else 1.
+pub fn stride(sampled: u64) -> u64 {
+    number(ROTATION).map_or(1, |_| sampled)
 }
 
 /// Returns the first number of sample `index` of this run; its numbers, from 1 on, are `stride` apart.

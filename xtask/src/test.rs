@@ -118,7 +118,13 @@ pub(crate) fn run_miri(depth: Depth) -> Result<Outcome> {
 
 /// Runs only the GPU suite with a failure at every driver call.
 pub(crate) fn run_faults(depth: Depth) -> Result<Outcome> {
-    alone(|built, report| faults::run(&built.tests(), "", &target(built, DEVICES)?, depth, report))
+    alone(|built, report| {
+        let programs = built.tests();
+        if depth == Depth::Full {
+            report.rows.push(faults::run_scenarios(&programs)?);
+        }
+        faults::run(&programs, "", &target(built, DEVICES)?, depth, report)
+    })
 }
 
 /// Builds all tests, runs this part of them, and prints its report.

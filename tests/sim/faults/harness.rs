@@ -9,7 +9,7 @@ use cuda_core::{Context, Device, Resource, Result, drops::DropFailure};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
 use support::context::{self, Foreign};
-use support::{DropReports, judge};
+use support::{DropReports, judge, sample};
 
 use super::stack;
 
@@ -96,16 +96,18 @@ impl Run {
 pub(super) fn sweep(scenario: Scenario) {
     prepare();
     let sweep = || {
+        let mut passes = 0;
         for mode in [Mode::Lazy, Mode::Eager] {
             for (index, &failure) in FAILURES.iter().enumerate() {
                 // The handling of a code does not depend on the current context: only the first kind
                 // of failure runs with each of them.
                 let befores = if index == 0 { BEFORES } else { &BEFORES[..1] };
                 for &before in befores {
-                    every_call(scenario, Run { mode, before, fault: None }, failure);
+                    every_call(scenario, Run { mode, before, fault: None }, failure, passes);
                     if cfg!(miri) {
                         return;
                     }
+                    passes += 1;
                 }
             }
         }
@@ -115,21 +117,18 @@ pub(super) fn sweep(scenario: Scenario) {
     swept.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Makes each call fail in turn. Under Miri, which takes a thousand times as long, `sweep` makes one such
-/// pass, and only some calls fail, others in each sample; the last run, whose fault never fires, then serves
-/// as the one without a fault.
-fn every_call(scenario: Scenario, run: Run, failure: Failure) {
-    const STRIDE: u64 = if cfg!(miri) { 31 } else { 1 };
-    if !cfg!(miri) {
-        attempt(scenario, run);
-    }
+/// Makes each call fail in turn; the fault of the last run never fires. In a run that takes samples, one call
+/// in three fails, another in each pass. Under Miri, which takes a thousand times as long, `sweep` makes one
+/// pass, and one call in 31 fails.
+fn every_call(scenario: Scenario, run: Run, failure: Failure, pass: u64) {
+    let stride = if cfg!(miri) { 31 } else { sample::stride(3) };
     let failing = |nth| Run { fault: Some((nth, failure)), ..run };
     let every = |first: u64| {
-        let calls = (first..).step_by(STRIDE as usize);
+        let calls = (first..).step_by(stride as usize);
         let failed = calls.take_while(|&nth| attempt(scenario, failing(nth)));
         failed.count()
     };
-    let first = support::sample::first(STRIDE, 0);
+    let first = sample::first(stride, pass);
     // A short scenario may have fewer calls than `first`.
     let fails = every(first) > 0 || (first > 1 && every(1) > 0);
     assert!(fails, "the scenario calls no driver function");

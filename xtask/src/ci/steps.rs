@@ -27,7 +27,7 @@ macro_rules! steps {
 pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": |_| print_all(&tidy::check(&workspace::root()?)?), beside: false, "rules about files";
     "package": package, beside: true,
-        "`cargo package`, and two other ways of using the crates; with --full, all";
+        "`cargo package`, and one other way of using the crates; with --full, all";
     "lints": lints, beside: true, "format and clippy; in turn, also without default features, and of the bench of cudarc";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
@@ -46,7 +46,7 @@ pub(crate) static STEPS: [Step; 9] = steps! {
 const EVERY_TIME: &str = "package";
 
 /// The number of other rows in a sampled run.
-const ROWS: usize = 2;
+const ROWS: usize = 1;
 
 fn headers(depth: Depth) -> anyhow::Result<Outcome> {
     if depth == Depth::Full {

@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 
+use super::LONGEST;
 use super::depth::Depth;
 use crate::process::Record;
 use crate::queue;
-use crate::suite::{Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
+use crate::suite::{Invocation, Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
 use crate::target::Target;
 
 pub(super) const SUITE: &str = "cuda-tests::gpu";
@@ -63,6 +64,21 @@ pub(super) fn run(
     row.add(SUITE, run);
     report.rows.push(row);
     Ok(())
+}
+
+/// Runs the scenarios of the sim suite, with a failure at every call, although the environment may ask for
+/// samples.
+pub(super) fn run_scenarios(programs: &[Program]) -> anyhow::Result<Row> {
+    let program = programs.iter().find(|program| program.suite == LONGEST);
+    let program = program.with_context(|| format!("{LONGEST} is not among the tests built"))?;
+    let cases = program.list("faults::")?;
+    let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
+    let environment = vec![("CUDA_TESTS_ROTATION", String::new())];
+    let mut row = Row::new(format!("{LONGEST}, {LABEL}"));
+    println!("\n== {}: {} tests", row.name, names.len());
+    let invocation = Invocation { environment, ..Invocation::default() };
+    row.add(LONGEST, program.run(&invocation, &names, &mut super::show)?);
+    Ok(row)
 }
 
 /// Returns the command that sweeps a test as this run does, with failures of the same calls.
