@@ -194,7 +194,7 @@ impl<K: StreamKind> Stream<K> {
             ends.map(|ends| CopiesBetween::captured(copy.copy.op(), core.context(), ends))
         };
         let copies = apart.iter().filter_map(captured).collect::<Result<Vec<_>>>()?;
-        let notes = || Notes::of_copies(copies);
+        let notes = || Notes { copies, ..Notes::default() };
         let called = Cell::new(op);
         // May run twice, and so may the copies: none of them reads what another writes.
         let call = |stream| {
@@ -210,7 +210,7 @@ impl<K: StreamKind> Stream<K> {
             }
             singly(together.iter().chain(&apart), stream, &called)
         };
-        let (_, enqueued) = stream.submit_copy_noted(op, &mut touches, notes, call);
+        let (_, enqueued) = stream.submit_copy(op, &mut touches, notes, call);
         enqueued.map_err(|error| match error {
             Error::Driver { op: of, code } if of == op => Error::Driver { op: called.get(), code },
             other => other,

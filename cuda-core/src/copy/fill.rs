@@ -319,7 +319,7 @@ impl<K: StreamKind> Stream<K> {
             };
             filled.err().unwrap_or(CUDA_SUCCESS)
         };
-        stream.submit_copy(op, &mut [bytes.write()], call).1
+        stream.submit_copy(op, &mut [bytes.write()], Default::default, call).1
     }
 
     fn fill_with<T: Pod>(
@@ -358,7 +358,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind_work(op)?;
-        stream.submit_copy(op, &mut [destination.write()], call).1
+        stream.submit_copy(op, &mut [destination.write()], Default::default, call).1
     }
 }
 

@@ -248,7 +248,7 @@ unsafe fn enqueue_owned<H: StableHost, V>(
     // owner's elements, which are the host's side, stay in place until the flight returns the owner,
     // and the flight first waits for this copy.
     let call = |stream| unsafe { copy.enqueue(stream) };
-    let (seq, enqueued) = bound.submit_copy(op, &mut [touch(&mut memory)], call);
+    let (seq, enqueued) = bound.submit_copy(op, &mut [touch(&mut memory)], Default::default, call);
     // Mark even on failure: the error may come from earlier work.
     let mark = core.timeline().at(seq);
     pages.enqueued(mark.clone());

@@ -83,13 +83,14 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     // waits for the mark that follows the copy. So does access to the host's side. The buffers and
     // the stream keep both contexts alive.
     let call = move |stream| unsafe { copy.enqueue(stream) };
-    stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
+    stream.submit_copy(op, &mut touches, || notes(&mut captured), call).1
 }
 
 /// Takes the notes that a capture makes of a copy.
 #[cold]
 fn notes(captured: &mut Option<CapturedCopy>) -> Notes {
-    Notes::of_copies(captured.as_mut().and_then(|it| it.copies.take()))
+    let copies = captured.as_mut().and_then(|it| it.copies.take());
+    Notes { copies: copies.into_iter().collect(), ..Notes::default() }
 }
 
 /// Returns the ends of a copy between two devices, with the contexts that they count as being of.
@@ -178,5 +179,5 @@ pub(crate) unsafe fn enqueue_3d(
     // until this copy is done, by the caller's promise: freeing memory that `touches` cover waits for
     // their marks, and the caller keeps the rest.
     let call = |stream| unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) };
-    stream.submit_copy(OP_3D, touches, call)
+    stream.submit_copy(OP_3D, touches, Default::default, call)
 }

@@ -244,7 +244,7 @@ impl<K: StreamKind> Stream<K> {
             // stay allocated until the completion of the mark that follows this copy.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
-        stream.submit_copy_noted(op, &mut touches, || notes(&mut captured), call).1
+        stream.submit_copy(op, &mut touches, || notes(&mut captured), call).1
     }
 }
 

@@ -206,7 +206,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // that follows this call; flags must be zero.
             Err(node) => unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, node, 0, stream) },
         };
-        bound.submit_copy(op, &mut [part.read()], call).1
+        bound.submit_copy(op, &mut [part.read()], Default::default, call).1
     }
 
     /// Advises the driver how the elements in `range` will be used, see [`Advice`]: `cuMemAdvise`, or
@@ -294,7 +294,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // this call; length zero stands for all of it.
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw().0) }
         };
-        let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
+        let (_, attached) = bound.submit_copy(op, &mut [view.write()], Default::default, call);
         // After a failure the attachment is unknown, so the host must not rely on it.
         self.extra.attached = if attached.is_ok() { attach } else { ManagedAttach::Global };
         attached

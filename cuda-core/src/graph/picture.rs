@@ -49,7 +49,7 @@ impl Graph {
     /// ```
     pub fn to_svg(&self) -> Result<String> {
         let known = |known: &NodeUses| (known.stream, known.context.device().ordinal());
-        let on = |node: &GraphNode<'_>| self.uses.by_node.get(node.id().raw).map(known);
+        let on = |node: &GraphNode<'_>| self.uses.by_node.get(&node.id().raw).map(known);
         let mut parts = Vec::new();
         let mut found = VecDeque::from([(InnerGraph::whole(self), String::new(), None)]);
         while let Some((graph, caption, outer)) = found.pop_front() {

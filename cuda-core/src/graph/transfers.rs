@@ -196,7 +196,7 @@ impl GraphExec {
     pub(super) fn home(&self, node: NodeId) -> &Context {
         let mut node = node.raw;
         loop {
-            if let Some(known) = self.nodes.get(node) {
+            if let Some(known) = self.nodes.get(&node) {
                 return &known.context;
             }
             let _turn = lock(&self.graph);

@@ -251,7 +251,7 @@ impl GraphExec {
         if let Some(changed) = self.changed.get(node.0.addr()) {
             return changed.clone();
         }
-        let known = |node| self.uses.by_node.get(node);
+        let known = |node| self.uses.by_node.get(&node);
         match (known(node), dependencies(node)) {
             (Some(NodeUses { keys, .. }), Ok(before))
                 if before.iter().all(|node| known(*node).is_some()) =>

@@ -255,8 +255,8 @@ fn bind<'a>(op: &'static str, core: &'a Arc<StreamCore>) -> Result<Bound<'a>> {
 /// What a capture notes for an operation: it keeps the communicator.
 #[cold]
 fn notes(joined: &Arc<Joined>) -> Notes {
-    let in_graph = Arc::new(InGraph::new(joined));
-    Notes::of(GraphTraits::RANKS).keep_once(Arc::as_ptr(joined).addr(), in_graph)
+    let once = Some((Arc::as_ptr(joined).addr(), Arc::new(InGraph::new(joined)) as _));
+    Notes { traits: GraphTraits::RANKS, once, ..Notes::default() }
 }
 
 /// Checks an operation without elements like any other, but calls no function of NCCL.

@@ -15,7 +15,7 @@ use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::timeline::recording::{KeptAlive, Notes};
+use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Bound, Mark, StreamCore};
 use crate::util::debug_by;
 
@@ -154,11 +154,6 @@ impl<T: StreamValue> Signal<T> {
         }
         Ok((core.bind_work(op)?, None))
     }
-
-    /// Adds the word to a capture's notes, so that the graph keeps the word.
-    fn kept(&self, notes: Notes) -> Notes {
-        notes.keep(self.word.clone())
-    }
 }
 
 /// # Signals
@@ -196,9 +191,7 @@ impl<K: StreamKind> Stream<K> {
         // stays the signal's until the mark that is made of this has completed, or the last launch of the
         // graph has.
         unsafe {
-            value::write(&stream, signal.as_raw(), value, touch.as_mut_slice(), |it| {
-                signal.kept(it)
-            })
+            value::write(&stream, signal.as_raw(), value, touch.as_mut_slice(), Some(&signal.word))
         }
     }
 
@@ -238,7 +231,7 @@ impl<K: StreamKind> Stream<K> {
         // bytes and stays the signal's until the mark that is made of this wait has completed, or the last
         // launch of the graph has.
         unsafe {
-            value::wait(&stream, signal.as_raw(), until, touch.as_mut_slice(), |it| signal.kept(it))
+            value::wait(&stream, signal.as_raw(), until, touch.as_mut_slice(), Some(&signal.word))
         }
     }
 }

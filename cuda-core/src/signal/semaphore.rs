@@ -183,7 +183,7 @@ impl<K: StreamKind> Stream<K> {
             // semaphore stays until the mark that is made of this has completed.
             unsafe { cu::cuSignalExternalSemaphoresAsync(&raw, &signal, 1, stream) }
         };
-        stream.submit(op, &mut [semaphore.touch()], call).1
+        stream.submit(op, &mut [semaphore.touch()], Default::default, call).1
     }
 
     /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or
@@ -203,7 +203,7 @@ impl<K: StreamKind> Stream<K> {
         // SAFETY: the call reads one handle and one description, both locals that outlive it; the
         // semaphore stays until the mark that is made of this has completed.
         let call = |stream| unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) };
-        stream.late(|| stream.submit(op, &mut [semaphore.touch()], call))?.1
+        stream.late(|| stream.submit(op, &mut [semaphore.touch()], Default::default, call))?.1
     }
 }
 

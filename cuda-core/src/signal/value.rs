@@ -1,6 +1,6 @@
 //! Values in memory that streams write and wait for.
 
-use std::convert;
+use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::device::limits::stream_values;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
+use crate::signal::SignalWord;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
@@ -190,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this write, or the last launch of a graph with it, has completed.
-        unsafe { write(&stream, address, value, &mut [destination.write()], convert::identity) }
+        unsafe { write(&stream, address, value, &mut [destination.write()], None) }
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -239,7 +240,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait, or the last launch of a graph with it, has completed.
-        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()], convert::identity) }
+        unsafe { wait(&stream, source.as_raw(), until, &mut [source.read()], None) }
     }
 }
 
@@ -268,7 +269,14 @@ fn require_served<T: Pod>(
     backing.require_home_in(op, context)
 }
 
-/// Enqueues the write of a value. In a capture, `keep` adds the value's owner to the notes.
+/// The notes of an operation that all later ones depend on, whatever memory they use.
+fn notes(mut traits: GraphTraits, kept: Option<&Arc<SignalWord>>) -> Notes {
+    traits.add(GraphTraits::BARRIER);
+    let owners = kept.map(|word| word.clone() as _).into_iter().collect();
+    Notes { traits, owners, ..Notes::default() }
+}
+
+/// Enqueues the write of a value. In a capture, the graph keeps `kept`.
 ///
 /// # Safety
 /// `address` is that of a value of type `T`, aligned to its size, that the stream's device reaches until the
@@ -279,12 +287,12 @@ pub(super) unsafe fn write<T: StreamValue>(
     address: CUdeviceptr,
     value: T,
     touches: &mut [Touch<'_>],
-    keep: impl FnOnce(Notes) -> Notes,
+    kept: Option<&Arc<SignalWord>>,
 ) -> Result<()> {
     require::<T>(stream.core().device(), None)?;
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.write(stream, address) };
-    stream.submit_noted(T::WRITE, touches, || keep(Notes::of_barrier(GraphTraits::EVENT)), call).1
+    stream.submit(T::WRITE, touches, || notes(GraphTraits::EVENT, kept), call).1
 }
 
 /// Enqueues the wait for a value, after a checkpoint.
@@ -296,7 +304,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     address: CUdeviceptr,
     until: WaitValue<T>,
     touches: &mut [Touch<'_>],
-    keep: impl FnOnce(Notes) -> Notes,
+    kept: Option<&Arc<SignalWord>>,
 ) -> Result<()> {
     require(stream.core().device(), Some(until))?;
     let (condition, value) = match until {
@@ -309,8 +317,8 @@ pub(super) unsafe fn wait<T: StreamValue>(
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
     // A captured wait holds up each launch of the graph, and the launch makes the checkpoint.
     let is_late = stream.timeline().recording().is_none();
-    let notes = || keep(Notes::of_barrier(GraphTraits::MAY_TAKE_LONG));
-    let submit = || stream.submit_noted(T::WAIT, touches, notes, call);
+    let notes = || notes(GraphTraits::MAY_TAKE_LONG, kept);
+    let submit = || stream.submit(T::WAIT, touches, notes, call);
     stream.late_if(is_late, submit)?.1
 }
 

@@ -86,7 +86,7 @@ impl<K: StreamKind> Stream<K> {
             // the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         };
-        let (_, launched) = stream.late(|| stream.submit(op, touches, launch))?;
+        let (_, launched) = stream.late(|| stream.submit(op, touches, Default::default, launch))?;
         if launched.is_err() {
             // The error may be one of earlier work (`crate::process::effect`): then the driver may still call
             // `run`, which finds no function. The driver keeps its reference to the call, permanently if it
@@ -151,11 +151,11 @@ impl<K: StreamKind> Stream<K> {
         let function = Arc::new(SharedFunction::new(f));
         let bound = self.core().bind_work(op)?;
         let data = Arc::as_ptr(&function).cast_mut();
-        let notes = Notes::of(GraphTraits::MAY_TAKE_LONG).keep(function.clone());
+        let notes = Notes::keeping(GraphTraits::MAY_TAKE_LONG, function.clone());
         // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
         // keep the function until their last launch has completed.
         let call = |stream| unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) };
-        bound.submit_noted(op, touches, || notes, call).1
+        bound.submit(op, touches, || notes, call).1
     }
 }
 

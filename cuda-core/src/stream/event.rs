@@ -209,7 +209,7 @@ impl Event {
             return Err(WrongContext { op, what: "the event".into() }.into());
         }
         let bound = stream.core().bind_work(op)?;
-        let notes = || Notes::of(GraphTraits::EVENT).keep(self.clone());
+        let notes = || Notes::keeping(GraphTraits::EVENT, self.clone());
         // Not called if the capture refuses the operation: the event then stays as it was.
         let call = |stream| {
             self.captures.leave();
@@ -221,7 +221,7 @@ impl Event {
             // which is of the stream's context, until their last launch has completed.
             unsafe { cu::cuEventRecordWithFlags(event, stream, flags) }
         };
-        bound.submit_noted(op, &mut [], notes, call).1
+        bound.submit(op, &mut [], notes, call).1
     }
 
     /// Whether the event may take any time to complete, as far as this crate knows.

@@ -169,14 +169,14 @@ impl<K: StreamKind> Stream<K> {
         }
         let raw = event.live()?.as_raw();
         let bound = self.core.bind_work(op)?;
-        let notes = || Notes::of(GraphTraits::MAY_TAKE_LONG).keep(event.clone());
+        let notes = || Notes::keeping(GraphTraits::MAY_TAKE_LONG, event.clone());
         let call = |stream| {
             let flags = CU_EVENT_WAIT_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event
             // until their last launch has completed. It may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, raw, flags) }
         };
-        bound.submit_noted(op, &mut [], notes, call).1
+        bound.submit(op, &mut [], notes, call).1
     }
 
     /// Makes work enqueued on this stream from now on wait for everything that is on `other` now. No driver

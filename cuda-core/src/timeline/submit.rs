@@ -11,23 +11,12 @@ use crate::timeline::recording::{CapturedAlone, Notes};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
-    /// and marks the memory used, even if the call failed.
+    /// and marks the memory used, even if the call failed. `notes` is called only for a capture.
     ///
     /// The marks are made under the borrows that the caller holds, so no conflicting access can
     /// come in between. No ledger is locked during the driver call.
     #[inline]
     pub(crate) fn submit(
-        &self,
-        op: &'static str,
-        touches: &mut [Touch<'_>],
-        call: impl FnOnce(CUstream) -> CUresult,
-    ) -> (u64, Result<()>) {
-        self.submit_noted(op, touches, Notes::default, call)
-    }
-
-    /// [`Bound::submit`] with notes for a capture.
-    #[inline]
-    pub(crate) fn submit_noted(
         &self,
         op: &'static str,
         touches: &mut [Touch<'_>],
@@ -43,24 +32,13 @@ impl Bound<'_> {
         &self,
         op: &'static str,
         touches: &mut [Touch<'_>],
-        call: impl FnMut(CUstream) -> CUresult,
-    ) -> (u64, Result<()>) {
-        self.submit_copy_noted(op, touches, Notes::default, call)
-    }
-
-    /// [`Bound::submit_copy`] with notes for a capture.
-    #[inline]
-    pub(crate) fn submit_copy_noted(
-        &self,
-        op: &'static str,
-        touches: &mut [Touch<'_>],
         notes: impl FnOnce() -> Notes,
         call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
         self.order(op, touches, notes, || self.enqueue_copy(op, call))
     }
 
-    /// [`Bound::submit_noted`] by `enqueue`, which returns the point of the enqueued work.
+    /// [`Bound::submit`] by `enqueue`, which returns the point of the enqueued work.
     #[inline]
     pub(crate) fn order(
         &self,

@@ -237,7 +237,7 @@ fn submit(region: &Region, stream: &Bound<'_>, copy: LinearCopy, touch: Touch<'_
     // SAFETY: the region has as many bytes as the copy and is not accessed until its mark has
     // completed; the device memory stays allocated until its own mark has completed.
     let call = move |stream| unsafe { copy.enqueue(stream) };
-    let (seq, result) = stream.submit_copy(copy.op(), &mut [touch], call);
+    let (seq, result) = stream.submit_copy(copy.op(), &mut [touch], Default::default, call);
     region.mark(stream.timeline(), seq);
     result.map(|()| seq)
 }

@@ -297,10 +297,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let notes = || {
             let traits =
                 if notes_priority { GraphTraits::PRIORITIES } else { GraphTraits::default() };
-            let notes = Notes::of(traits).keep_once(raw.addr(), Arc::new(function.clone()));
-            notes.reach(reached())
+            let once = Some((raw.addr(), Arc::new(function.clone()) as _));
+            Notes { traits, once, reached: reached(), ..Notes::default() }
         };
-        let (seq, result) = bound.submit_noted(OP, touches, notes, |_| {
+        let (seq, result) = bound.submit(OP, touches, notes, |_| {
             // SAFETY: the function is loaded and belongs to the stream's context; the
             // configuration, its attributes and the arguments live during the call, which copies
             // them; by the caller's promise there is one pointer per parameter, to as many bytes as

@@ -3,8 +3,7 @@
 
 use std::mem;
 
-use super::locked::LockedRecording;
-use super::{KeptUses, OpenRecording, Order, Recording};
+use super::{KeptUses, LockedRecording, OpenRecording, Order, Recording};
 use crate::error::Result;
 use crate::process::{Failed, driver};
 use crate::timeline::core::Bound;
@@ -34,7 +33,7 @@ impl Drop for CapturedAlone<'_> {
         if driver::is_gone() {
             return;
         }
-        self.0.resume(&mut self.0.lock());
+        self.0.resume(&mut self.0.lock().recorded);
     }
 }
 
@@ -69,7 +68,7 @@ impl Recording {
         begin: impl FnOnce() -> Result<R, Failed>,
     ) -> Result<(R, Order, CapturedAlone<'_>)> {
         let mut guard = self.lock();
-        let recorded = self.open(op, &mut guard)?;
+        let recorded = self.open(op, &mut guard.recorded)?;
         let begun = begin();
         // Counted also if the graph may have the operation without this crate's knowledge.
         recorded.unfinished += usize::from(!matches!(begun, Err(Failed::Refused(_))));
@@ -94,8 +93,8 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
-        body.release(&mut guard);
-        let recorded = self.open(op, &mut guard)?;
+        body.release(&mut guard.recorded);
+        let recorded = self.open(op, &mut guard.recorded)?;
         recorded.include(bound, child, enqueue)?;
         // Noted only here: another included graph is copied, and its copy has other bodies.
         recorded.uses.bodies.extend(&child.bodies);
@@ -111,7 +110,7 @@ impl Recording {
         touches: &[Touch<'_>],
     ) -> Result<CapturedAlone<'_>> {
         let mut guard = self.lock();
-        let recorded = self.open_for(op, touches, &mut guard)?;
+        let recorded = self.open_for(op, touches, &mut guard.recorded)?;
         recorded.note(bound, touches, false)?;
         recorded.alone = Some(LIBRARY);
         Ok(CapturedAlone(self))
@@ -127,7 +126,7 @@ impl Recording {
             return bound.map(drop);
         }
         let mut guard = self.lock();
-        let Some(recorded) = guard.as_mut() else {
+        let Some(recorded) = guard.recorded.as_mut() else {
             return Ok(());
         };
         let noted = bound.and_then(|bound| recorded.note(&bound, touches, true));

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::PlacedUse;
-use super::dependencies::{EMPTY, Node, Nodes, add_empty, dependencies, set_dependencies, state};
+use super::dependencies::{
+    EMPTY, Node, Nodes, add, add_empty, dependencies, set, set_dependencies, state,
+};
 use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Access, Bytes, overlap, within};
 
 /// The node, if there is exactly one.
-fn only(nodes: &Nodes) -> Option<Node> {
+fn only(nodes: &[Node]) -> Option<Node> {
     nodes.first().copied().filter(|_| nodes.len() == 1)
 }
 
@@ -89,7 +91,7 @@ impl ByAccess {
             (false, true) => Nodes::default(),
             (false, false) => self.barrier.clone(),
         };
-        before.extend(self.named().unwrap_or_default());
+        add(&mut before, self.named().unwrap_or_default());
         uses.iter().for_each(|used| self.add_conflicting(used, &mut before));
         let noted = match self.on(bound).noted {
             Noted::None | Noted::After => Noted::None,
@@ -97,7 +99,7 @@ impl ByAccess {
                 // Other code may enqueue the noted work only later: it will depend on this operation, and so
                 // come after what this one conflicts with. If the graph has the work already, this operation
                 // comes after it.
-                before.extend(&self.look(bound)?);
+                add(&mut before, &self.look(bound)?);
                 Noted::Before
             }
         };
@@ -134,7 +136,7 @@ impl ByAccess {
     pub(super) fn begin_step(&mut self, after: Option<&[Node]>) -> Result<()> {
         let why = "a step is being added";
         Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
-        let after = after.map(|after| after.iter().copied().collect());
+        let after = after.map(|after| set(after.to_vec()));
         self.step = Some(Step { after, made: Nodes::default(), has_several: false });
         Ok(())
     }
@@ -144,10 +146,10 @@ impl ByAccess {
         let Some(step) = &mut self.step else {
             return Ok(());
         };
-        step.made.extend(nodes);
+        add(&mut step.made, nodes);
         let mut after = Nodes::default();
-        for node in nodes.iter() {
-            after.extend(&dependencies(*node)?);
+        for node in nodes {
+            add(&mut after, &dependencies(*node)?);
         }
         // The last node of an operation of several nodes comes after another node of it.
         step.has_several |= after != *before;
@@ -165,8 +167,7 @@ impl ByAccess {
         }
         let before = if made.is_empty() { after.unwrap_or_default() } else { made };
         let node = add_empty(bound.raw(), &before)?;
-        self.leaves.remove(&before);
-        self.leaves.extend(&[node]);
+        self.follow(&before, &[node]);
         Ok(node)
     }
 
@@ -186,9 +187,9 @@ impl ByAccess {
         let is_new = now != before;
         let is_barrier = uses.is_empty() && self.named().is_none();
         let mut nodes = if noted != Noted::None || is_new { now } else { self.barrier.clone() };
-        nodes.extend(self.named().unwrap_or_default());
+        add(&mut nodes, self.named().unwrap_or_default());
         if is_barrier {
-            nodes.extend(&self.leaves);
+            add(&mut nodes, &self.leaves);
         }
         uses.iter().for_each(|used| self.add_conflicting(used, &mut nodes));
         set_dependencies(bound.raw(), &nodes)?;
@@ -221,13 +222,13 @@ impl ByAccess {
             used.access.conflicts(earlier.access) && overlap(&earlier.range, &used.range)
         };
         let earlier = self.memory.get(&used.at).into_iter().flatten();
-        earlier.filter(conflicts).for_each(|earlier| nodes.extend(&earlier.nodes));
+        earlier.filter(conflicts).for_each(|earlier| add(nodes, &earlier.nodes));
     }
 
     /// Notes that `nodes` were captured after `before`.
-    fn follow(&mut self, before: &Nodes, nodes: &Nodes) {
-        self.leaves.remove(before);
-        self.leaves.extend(nodes);
+    fn follow(&mut self, before: &Nodes, nodes: &[Node]) {
+        self.leaves.retain(|node| before.binary_search(node).is_err());
+        add(&mut self.leaves, nodes);
     }
 
     /// Notes the accesses of an operation, or that it is a barrier.

@@ -1,6 +1,5 @@
 //! The driver's state of a capture: the graph so far, and the dependencies of the next node.
 
-use std::ops::Deref;
 use std::{ptr, slice};
 
 use cuda_sys::{
@@ -15,40 +14,22 @@ use crate::process::{Failed, Handle, attempt};
 pub(crate) type Node = Handle<CUgraphNode>;
 
 /// A set of nodes.
-#[derive(Clone, Default, PartialEq)]
 // INVARIANT: sorted; each node once.
-pub(super) struct Nodes(Vec<Node>);
+pub(super) type Nodes = Vec<Node>;
 
-impl Nodes {
-    fn insert(&mut self, node: Node) {
-        if let Err(at) = self.0.binary_search(&node) {
-            self.0.insert(at, node);
+/// Returns the set of these nodes.
+pub(super) fn set(mut nodes: Vec<Node>) -> Nodes {
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// Adds nodes to a set.
+pub(super) fn add(to: &mut Nodes, nodes: &[Node]) {
+    for node in nodes {
+        if let Err(at) = to.binary_search(node) {
+            to.insert(at, *node);
         }
-    }
-
-    pub(super) fn extend(&mut self, nodes: &[Node]) {
-        nodes.iter().for_each(|node| self.insert(*node));
-    }
-
-    /// Removes these nodes.
-    pub(super) fn remove(&mut self, nodes: &Self) {
-        self.0.retain(|node| nodes.0.binary_search(node).is_err());
-    }
-}
-
-impl FromIterator<Node> for Nodes {
-    fn from_iter<I: IntoIterator<Item = Node>>(nodes: I) -> Self {
-        let mut set = Self::default();
-        nodes.into_iter().for_each(|node| set.insert(node));
-        set
-    }
-}
-
-impl Deref for Nodes {
-    type Target = [Node];
-
-    fn deref(&self) -> &[Node] {
-        &self.0
     }
 }
 
@@ -56,7 +37,7 @@ pub(super) const EMPTY: &str = "cuGraphAddEmptyNode";
 const CHILD: &str = "cuGraphAddChildGraphNode";
 
 /// Makes these nodes the dependencies of the next captured node: `cuStreamUpdateCaptureDependencies`.
-pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
+pub(super) fn set_dependencies(stream: CUstream, nodes: &[Node]) -> Result<()> {
     let mut nodes = handles(nodes);
     let (first, count) = (nodes.as_mut_ptr(), nodes.len());
     let flags = CU_STREAM_SET_CAPTURE_DEPENDENCIES.0;
@@ -69,7 +50,7 @@ pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
 /// Returns the graph that is being captured, and the dependencies of the next captured node:
 /// `cuStreamGetCaptureInfo_v2`.
 pub(super) fn state(stream: CUstream) -> Result<(CUgraph, Nodes)> {
-    with_state(stream, |graph, nodes| (graph, nodes.iter().map(|node| Handle(*node)).collect()))
+    with_state(stream, |graph, nodes| (graph, set(nodes.iter().copied().map(Handle).collect())))
 }
 
 fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R) -> Result<R> {
@@ -134,7 +115,7 @@ pub(crate) fn listed(
 
 /// Adds a node that does nothing, after the nodes `before`: `cuGraphAddEmptyNode`. The caller's lock excludes
 /// other uses of the stream.
-pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
+pub(super) fn add_empty(stream: CUstream, before: &[Node]) -> Result<Node> {
     let (graph, _) = state(stream)?;
     let list = handles(before);
     // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
@@ -156,7 +137,7 @@ pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<(), Failed> 
         cu::cuGraphAddChildGraphNode(&mut node, graph, list.as_ptr(), list.len(), child)
     })?;
     // If this fails, the graph has the node, but later nodes do not depend on it.
-    set_dependencies(stream, &Nodes(vec![Handle(node)])).map_err(Failed::Unknown)
+    set_dependencies(stream, &[Handle(node)]).map_err(Failed::Unknown)
 }
 
 /// The graph that is being captured. The caller's lock excludes other uses of the stream.
@@ -177,9 +158,9 @@ pub(crate) fn join(stream: CUstream, node: Node) -> Result<()> {
         let code = unsafe { cu::cuGraphAddDependencies(graph, first, second, count) };
         check("cuGraphAddDependencies", code)?;
     }
-    set_dependencies(stream, &Nodes(vec![node]))
+    set_dependencies(stream, &[node])
 }
 
-fn handles(nodes: &Nodes) -> Vec<CUgraphNode> {
+fn handles(nodes: &[Node]) -> Vec<CUgraphNode> {
     nodes.iter().map(|node| node.0).collect()
 }

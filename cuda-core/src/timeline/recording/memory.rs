@@ -30,7 +30,7 @@ impl Recording {
         let ledger = Ledger::within(self.outermost().id());
         let touch = [Touch::shared(&ledger, 0..bytes, Access::Write, InGraphs::Kept)];
         let mut guard = self.lock();
-        let recorded = self.open_for(ALLOC, &touch, &mut guard)?;
+        let recorded = self.open_for(ALLOC, &touch, &mut guard.recorded)?;
         self.require_can_hold(ALLOC, GraphTraits::MEMORY)?;
         let mut address = 0;
         let used = recorded.place_touch(&touch[0]);
@@ -48,7 +48,7 @@ impl Recording {
     /// Captures the free of memory that the graph allocates, ordered after all its uses.
     pub(crate) fn free(&self, bound: &Bound<'_>, ledger: &Ledger) -> Result<()> {
         let mut guard = self.lock();
-        let recorded = self.open(FREE, &mut guard)?;
+        let recorded = self.open(FREE, &mut guard.recorded)?;
         let key = ledger.shared().map(key);
         let is_it = |one: &Allocated| Some(recorded.uses.memory[one.at].key()) == key;
         let known = recorded.allocated.iter().position(is_it);
@@ -60,7 +60,7 @@ impl Recording {
     /// Captures the free of all memory that the graph allocates and has not freed so far.
     pub(crate) fn free_all(&self, bound: &Bound<'_>) -> Result<()> {
         let mut guard = self.lock();
-        let recorded = self.open(FREE, &mut guard)?;
+        let recorded = self.open(FREE, &mut guard.recorded)?;
         while !recorded.allocated.is_empty() {
             recorded.free(bound, 0)?;
         }

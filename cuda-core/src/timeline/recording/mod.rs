@@ -12,11 +12,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::{Failed, driver};
+use crate::process::{DeferForeignCode, Failed, driver};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
@@ -27,7 +27,6 @@ mod by_access;
 mod condition;
 mod dependencies;
 mod keep;
-mod locked;
 mod memory;
 mod order;
 mod place;
@@ -108,6 +107,14 @@ struct OpenRecording {
     open: Arc<()>,
 }
 
+/// The locked recording of a capture. A drop hook that runs while it is locked may use the capture, so it is
+/// deferred until after unlocking.
+struct LockedRecording<'a> {
+    // Dropped in this order.
+    recorded: MutexGuard<'a, Option<OpenRecording>>,
+    _quiet: DeferForeignCode,
+}
+
 /// The result of capturing an operation.
 struct Captured {
     seq: u64,
@@ -125,12 +132,16 @@ impl Recording {
             Order::Streams => CaptureOrder::Streams(Vec::new()),
             Order::Access => CaptureOrder::Access(ByAccess::default()),
         };
-        let open = outer.as_ref().and_then(|outer| Some(outer.lock().as_ref()?.open.clone()));
+        let open = outer.as_ref().and_then(|it| Some(it.lock().recorded.as_ref()?.open.clone()));
         let open = open.unwrap_or_default();
         let recorded = OpenRecording { order, open, ..OpenRecording::default() };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
         Arc::new(Self { recorded, id, homes, outer, conditions, resumed: Condvar::new() })
+    }
+
+    fn lock(&self) -> LockedRecording<'_> {
+        LockedRecording { recorded: lock(&self.recorded), _quiet: DeferForeignCode::begin() }
     }
 
     /// The outermost capture that contains this one, or else this one.
@@ -231,16 +242,18 @@ impl Recording {
     /// The number of times that this capture, and those that contain it, keep the memory.
     fn keepers_of(&self, ledger: &Ledger) -> usize {
         let outer = self.outer.as_ref().map_or(0, |outer| outer.keepers_of(ledger));
-        let recorded = self.lock();
+        let guard = self.lock();
         let known = |recorded: &OpenRecording| {
             ledger.shared().is_some_and(|shared| recorded.index.get(key(shared)).is_some())
         };
-        outer + usize::from(recorded.as_ref().is_some_and(known))
+        outer + usize::from(guard.recorded.as_ref().is_some_and(known))
     }
 
     /// Captures an operation on the bound stream. `enqueue` makes the driver's calls; meanwhile no other
     /// operation is captured and the capture does not end. An operation without touches is a barrier, as is
     /// one with the trait [`GraphTraits::BARRIER`]. The notes are dropped after the recording is unlocked.
+    // Cold: most operations are on streams that are not captured.
+    #[cold]
     pub(crate) fn record(
         &self,
         op: &'static str,
@@ -250,8 +263,8 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let mut guard = self.lock();
-        let traits = notes.traits();
-        let opened = self.open_for(op, touches, &mut guard);
+        let traits = notes.traits;
+        let opened = self.open_for(op, touches, &mut guard.recorded);
         let held = |recorded| self.require_can_hold(op, traits).map(|()| recorded);
         let recorded = match opened.and_then(held) {
             Ok(recorded) => recorded,
@@ -281,7 +294,7 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
-        let recorded = self.open(op, &mut guard)?;
+        let recorded = self.open(op, &mut guard.recorded)?;
         self.require_can_hold(op, child.traits)?;
         recorded.include(bound, child, enqueue)
     }
@@ -304,7 +317,7 @@ impl Recording {
             }
             Ok(node)
         });
-        if let (Err(_), Some(recorded)) = (&ended, &mut *self.lock()) {
+        if let (Err(_), Some(recorded)) = (&ended, self.lock().recorded.as_mut()) {
             // The step has no end, since another thread captures something alone: later operations would be
             // in the step.
             recorded.uses.is_broken = true;
@@ -317,7 +330,7 @@ impl Recording {
     fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess, &mut GraphUses) -> R) -> Result<R> {
         driver::ensure()?;
         let (op, mut guard) = ("GraphBuilder::add", self.lock());
-        match self.open(op, &mut guard)? {
+        match self.open(op, &mut guard.recorded)? {
             OpenRecording { order: CaptureOrder::Access(order), uses, .. } => Ok(f(order, uses)),
             _ => Err(Error::NotCapturable { op }),
         }
@@ -331,7 +344,7 @@ impl Recording {
         touches: &[Touch<'_>],
     ) -> Result<()> {
         let mut guard = self.lock();
-        self.open_for(op, touches, &mut guard)?.note(bound, touches, false)
+        self.open_for(op, touches, &mut guard.recorded)?.note(bound, touches, false)
     }
 
     /// Runs `calls`, which get the capture's order. Meanwhile no operation is captured and the capture does
@@ -342,7 +355,7 @@ impl Recording {
         calls: impl FnOnce(Order) -> Result<R>,
     ) -> Result<R> {
         let mut guard = self.lock();
-        let order = self.open(op, &mut guard)?.order.kind();
+        let order = self.open(op, &mut guard.recorded)?.order.kind();
         calls(order)
     }
 
@@ -350,7 +363,7 @@ impl Recording {
     pub(crate) fn end<R>(&self, end: impl FnOnce() -> R) -> (R, GraphUses) {
         let mut guard = self.wait_until_resumed();
         let result = end();
-        let recorded = guard.take();
+        let recorded = guard.recorded.take();
         // Dropping the capture's ledgers may destroy events, so it must not happen under the lock.
         drop(guard);
         let uses = recorded.map(|OpenRecording { mut uses, unfinished, allocated, .. }| {

@@ -24,9 +24,9 @@ impl Recording {
     ) -> Result<()> {
         let mut guard = self.lock();
         for part in parts {
-            self.open_for(op, &part.touches, &mut guard)?;
+            self.open_for(op, &part.touches, &mut guard.recorded)?;
         }
-        let recorded = self.open(op, &mut guard)?;
+        let recorded = self.open(op, &mut guard.recorded)?;
         // Kept even if the call fails: the other library may have captured some of the operations.
         notes.into_iter().for_each(|notes| recorded.keep(notes));
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));

@@ -1,5 +1,6 @@
 //! The uses of a graph's operations, and the values that the graph keeps alive for them.
 
+use std::collections::HashMap;
 use std::mem;
 use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -78,7 +79,10 @@ pub(crate) struct KeptUses {
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
         let GraphUses { memory, by_node, bodies, copies, owners, traits, .. } = uses;
-        let (by_node, owners) = (KnownNodes::new(by_node), Arc::new(owners));
+        // A note by hand repeats the node of the operation before it: the first note of a node is the
+        // operation's, and wins.
+        let by_node = by_node.into_iter().rev().map(|known| (known.node, known)).collect();
+        let (by_node, owners) = (Arc::new(by_node), Arc::new(owners));
         Self { memory, by_node, bodies, copies, owners, traits }
     }
 }
@@ -88,12 +92,13 @@ impl KeptUses {
     pub(crate) fn with(&self, other: &Self) -> Self {
         let owners = self.owners.0.iter().chain(&other.owners.0).cloned().collect();
         // The streams belong to another capture.
-        let captures = self.by_node.iter().map(|known| known.stream.0 + 1).max().unwrap_or(0);
-        let later = other.by_node.iter().cloned().map(|mut known| {
+        let captures = self.by_node.values().map(|known| known.stream.0 + 1).max().unwrap_or(0);
+        let later = other.by_node.values().cloned().map(|mut known| {
             known.stream.0 += captures;
-            known
+            (known.node, known)
         });
-        let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
+        let own = self.by_node.iter().map(|(node, known)| (*node, known.clone()));
+        let by_node = Arc::new(later.chain(own).collect());
         let bodies = [&*self.bodies, &other.bodies].concat();
         let more = other.copies.iter().filter(|copies| !self.copies.contains(copies));
         let copies = self.copies.iter().chain(more).cloned().collect();
@@ -220,28 +225,7 @@ pub(crate) struct Body {
 }
 
 /// The uses of operations, by their last nodes.
-// INVARIANT: sorted by node; each node once.
-#[derive(Clone)]
-pub(crate) struct KnownNodes(Arc<[NodeUses]>);
-
-impl KnownNodes {
-    /// Builds the list. A note by hand repeats the node of the operation before it: the first note of a node
-    /// is the operation's.
-    pub(crate) fn new(mut noted: Vec<NodeUses>) -> Self {
-        noted.sort_by_key(|known| known.node);
-        noted.dedup_by_key(|known| known.node);
-        Self(noted.into())
-    }
-
-    pub(crate) fn get(&self, node: Node) -> Option<&NodeUses> {
-        let at = self.0.binary_search_by_key(&node, |known| known.node).ok()?;
-        Some(&self.0[at])
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &NodeUses> {
-        self.0.iter()
-    }
-}
+pub(crate) type KnownNodes = Arc<HashMap<Node, NodeUses>>;
 
 /// The number of ranges of an allocation beyond which ranges that changed nodes use are merged.
 const MOST_RANGES: usize = 32;
