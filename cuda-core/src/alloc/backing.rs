@@ -11,7 +11,7 @@ use crate::alloc::{Allocator, custom};
 use crate::context::{Confined, Context};
 use crate::device::Device;
 use crate::error::{Result, WrongContext};
-use crate::process::FailedRelease;
+use crate::process::Failed;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::Access;
 
@@ -31,8 +31,8 @@ pub(crate) enum DeviceBacking {
 /// Frees device memory that is not freed in the order of a stream.
 pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Frees the block, which no work uses any more. The caller has made no context current for this. Called
-    /// again only if it returned [`Kept`](FailedRelease::Kept).
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease>;
+    /// again only if it returned [`Refused`](Failed::Refused).
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed>;
 
     /// Whether streams of all devices use the memory as if it were their own device's.
     fn is_everywhere(&self) -> bool {

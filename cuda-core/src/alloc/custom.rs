@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::{Allocator, DeviceAllocator};
 use crate::error::{AllocatorError, Error, Rejected, Result};
 use crate::memory::ALIGNMENT;
-use crate::process::{FailedRelease, caught, unless_panic};
+use crate::process::{Failed, caught, unless_panic};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
@@ -48,7 +48,7 @@ pub(crate) unsafe fn free(
     address: CUdeviceptr,
     bytes: usize,
     fences: &Fences,
-) -> Result<(), FailedRelease> {
+) -> Result<(), Failed> {
     if !fences.is_empty() {
         fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?;
     }
@@ -64,11 +64,11 @@ pub(crate) unsafe fn free(
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) if error.code().is_none() => {
             let cause = error.downcast_ref().map(|it: &Rejected<CUdeviceptr>| it.error.clone());
-            Err(FailedRelease::Kept(cause.unwrap_or(error)))
+            Err(Failed::Refused(cause.unwrap_or(error)))
         }
         Ok(Err(error)) | Err(error) => {
             keep_context_of_work(allocator, home, fences);
-            Err(FailedRelease::Unknown(error))
+            Err(Failed::Unknown(error))
         }
     }
 }

@@ -9,7 +9,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Allocator, DeviceAllocator};
 use crate::error::{Error, Result, WrongContext};
-use crate::process::{FailedRelease, Handle};
+use crate::process::{Failed, Handle};
 use crate::stream::Stream;
 
 /// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Returns null if it
@@ -184,7 +184,7 @@ unsafe impl DeviceAllocator for Functions {
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         // Other streams' work on the block is ordered before the work that this stream has by now.
-        let waited = stream.core().wait_for_all().map_err(FailedRelease::Kept);
+        let waited = stream.core().wait_for_all().map_err(Failed::Refused);
         waited.map_err(|why| why.of_block(address))?;
         let address = std::ptr::without_provenance_mut(address as usize);
         // SAFETY: the first function returned the address, the caller gives it up, and no work uses it any

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::{
     ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, NOWHERE, Storage, byte_len,
 };
-use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
+use crate::process::{Failed, RelaxedCaptureMode, deferred, released};
 use crate::stream::Stream;
 use crate::types::Pod;
 
@@ -25,7 +25,7 @@ unsafe impl DeviceAllocator for Plain {
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         // Other streams' work on the block comes before what this stream has enqueued by now.
-        let waited = stream.core().wait_for_all().map_err(FailedRelease::Kept);
+        let waited = stream.core().wait_for_all().map_err(Failed::Refused);
         // SAFETY: `allocate` returned it, it is given up, by the caller's promise, and no work uses it.
         let freed = waited.and_then(|()| unsafe { free(address) });
         freed.map_err(|why| why.of_block(address))
@@ -41,7 +41,7 @@ unsafe impl DeviceAllocator for Plain {
 }
 
 impl MemoryOwner for Plain {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         // SAFETY: memory of `allocate`, which is released once, when no work uses it.
         unsafe { free(address) }
     }
@@ -63,7 +63,7 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
 ///
 /// # Safety
 /// `cuMemFree` frees memory at this address, the caller gives it up, and no work uses it.
-pub(crate) unsafe fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
+pub(crate) unsafe fn free(address: CUdeviceptr) -> Result<(), Failed> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: by the caller's promise. Needs no current context.

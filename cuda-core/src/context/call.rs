@@ -11,7 +11,7 @@ use super::{Context, Entered};
 use crate::error::{Error, OutOfMemory, Result, asked};
 #[cfg(unix)]
 use crate::process::effect::give_fd;
-use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
+use crate::process::{Failed, RelaxedCaptureMode, deferred, released};
 
 /// Keeps a context current and the thread in relaxed capture mode; the mode ends first.
 pub(crate) type RelaxedEntry = (RelaxedCaptureMode, Entered);
@@ -92,7 +92,7 @@ impl Context {
         &self,
         op: &'static str,
         call: impl FnOnce() -> CUresult,
-    ) -> Result<(), FailedRelease> {
+    ) -> Result<(), Failed> {
         deferred::hand_over();
         released(op, self.relaxed(call)?)
     }

@@ -12,7 +12,7 @@ use super::{forget_reached, peer};
 use crate::context::current;
 use crate::error::{Error, Rejected, Result};
 use crate::process::{
-    FailedRelease, RelaxedCaptureMode, deferred, driver, drop_hook, foreign_code, released,
+    Failed, RelaxedCaptureMode, deferred, driver, drop_hook, foreign_code, released,
 };
 use crate::types::Resource;
 use crate::util::lock;
@@ -80,9 +80,9 @@ pub(crate) fn leave_behind(
     what: Resource,
     handle: u64,
     bytes: usize,
-    why: FailedRelease,
+    why: Failed,
 ) {
-    if let FailedRelease::Kept(error) = &why {
+    if let Failed::Refused(error) = &why {
         context.leave_behind(error);
     }
     drop_hook::report(what, handle, bytes, Some(why.into()));
@@ -145,7 +145,7 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
 
 /// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is
 /// gone by now, but the work itself may still run.
-fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), FailedRelease> {
+fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), Failed> {
     let green = match kind {
         ContextKind::Created => None,
         ContextKind::Green(green) => Some(green),
@@ -158,7 +158,7 @@ fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), FailedRelease> {
     if let Err((before, error)) = wait_for_work(raw) {
         if green.is_some() {
             // The context may be current on this thread, and destroying it would leave it current.
-            return Err(FailedRelease::Unknown(error));
+            return Err(Failed::Unknown(error));
         }
         drop_hook::report(Resource::Current, before.number(), 0, Some(error));
     }

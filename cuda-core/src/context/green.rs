@@ -7,7 +7,7 @@ use cuda_sys::{CUdevResource, symbol as cu};
 use crate::context::{Context, ContextKind};
 use crate::device::Device;
 use crate::error::{Error, Result, asked, check};
-use crate::process::{FailedRelease, Handle, driver, released};
+use crate::process::{Failed, Handle, driver, released};
 use crate::util::debug_by;
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
@@ -25,7 +25,7 @@ pub(crate) fn create_stream(
 }
 
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
-pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
+pub(super) fn destroy(green: RawGreenContext) -> Result<(), Failed> {
     // SAFETY: no code uses the context any more; no call of this crate's on it is in progress.
     released("cuGreenCtxDestroy", unsafe { cu::cuGreenCtxDestroy(green.0) })
 }

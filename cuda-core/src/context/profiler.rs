@@ -7,7 +7,7 @@ use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::{FailedRelease, Owned, Release};
+use crate::process::{Failed, Owned, Release};
 use crate::types::Resource;
 use crate::util::{debug_by, library};
 
@@ -118,7 +118,7 @@ impl Release for ProfiledContext {
     }
 
     /// After a failure, profilers may still be recording.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         Ok(self.0.stop_profiler()?)
     }
 }

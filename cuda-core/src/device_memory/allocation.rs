@@ -16,7 +16,7 @@ use crate::memory::{
     self, ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut,
     NOWHERE, Storage, byte_len,
 };
-use crate::process::{FailedRelease, driver};
+use crate::process::{Failed, driver};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Access, Fences, InGraphs, Ledger};
@@ -30,7 +30,7 @@ impl memory::MemoryKind for DeviceMemory {
     const RESOURCE: Resource = Resource::DeviceMemory;
     const NOWHERE: CUdeviceptr = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
+    fn free(block: &mut Block<Self>) -> Result<(), Failed> {
         let range = block.whole();
         let home = block.backing.home().map(|home| &**home.timeline());
         let mut fences = block.ledger.conflicts(&range, Access::Write, home);
@@ -140,11 +140,7 @@ impl memory::Located for DeviceMemory {
 }
 
 /// Frees the block with `cuMemFreeAsync` on its home stream, after the work of all other streams.
-fn free_in_order(
-    home: &StreamCore,
-    address: CUdeviceptr,
-    fences: &Fences,
-) -> Result<(), FailedRelease> {
+fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Result<(), Failed> {
     let bound = home.bind("cuMemFreeAsync")?;
     fences.wait_on_or_host(&bound)?;
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it

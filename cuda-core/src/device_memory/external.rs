@@ -11,7 +11,7 @@ use crate::alloc::{MemoryOwner, owned, plain};
 use crate::context::{Context, of_context};
 use crate::error::{Error, OutOfBounds, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
-use crate::process::{FailedRelease, Handle, Owned, Release, attempt, drop_hook};
+use crate::process::{Failed, Handle, Owned, Release, attempt, drop_hook};
 use crate::types::{Pod, Resource};
 use crate::util::debug_by;
 
@@ -216,7 +216,7 @@ impl Release for ImportedMemory {
         self.size
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         self.context.release("cuDestroyExternalMemory", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this call,
             // and none of the memory is mapped any more; its context is current.
@@ -232,7 +232,7 @@ debug_by! { [] ExternalMemory: |it| "ExternalMemory" { size: it.size(), device: 
 struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
 impl MemoryOwner for MappedExternal {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         // SAFETY: "the returned pointer must be freed using cuMemFree", before the memory is destroyed;
         // it is released once, when no work uses it.
         unsafe { plain::free(address) }?;

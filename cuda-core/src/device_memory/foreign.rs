@@ -12,7 +12,7 @@ use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::{ALIGNMENT, Block, DeviceBuffer, NOWHERE, Storage, byte_len, elements};
-use crate::process::{Contained, FailedRelease, ForeignOwner, driver};
+use crate::process::{Contained, Failed, ForeignOwner, driver};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
 use crate::timeline::ledger::Ledger;
@@ -44,7 +44,7 @@ pub(crate) fn kept_by<T: Pod, O: Send + Sync + UnwindSafe + RefUnwindSafe + 'sta
 }
 
 impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Foreign<O> {
-    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), Failed> {
         drop(self.owner.take().map(ManuallyDrop::into_inner));
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::alloc::{DeviceBacking, MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, OutOfBounds, Result, asked};
 use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
-use crate::process::{FailedRelease, RelaxedCaptureMode, driver};
+use crate::process::{Failed, RelaxedCaptureMode, driver};
 use crate::types::Pod;
 use crate::util::sent_bytes;
 
@@ -35,7 +35,7 @@ sent_bytes! {
 struct Opened(Context);
 
 impl MemoryOwner for Opened {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         // SAFETY: cuIpcOpenMemHandle opened the memory in this context; it is closed once, and no work
         // of this process uses it any more.
         self.0.release("cuIpcCloseMemHandle", || unsafe { cu::cuIpcCloseMemHandle(address) })

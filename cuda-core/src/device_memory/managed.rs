@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
 use crate::error::Result;
 use crate::memory::{ALIGNMENT, Buffer, DeviceMemory, NOWHERE, byte_len};
-use crate::process::{FailedRelease, driver};
+use crate::process::{Failed, driver};
 use crate::timeline::ledger::Access;
 use crate::types::{Pod, bytes_of_mut};
 
@@ -65,7 +65,7 @@ struct ManagedOwner {
 }
 
 impl MemoryOwner for ManagedOwner {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         // SAFETY: memory of `cuMemAllocManaged`, released once, when no work uses it.
         unsafe { plain::free(address) }
     }

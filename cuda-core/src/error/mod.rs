@@ -409,32 +409,20 @@ mod tests {
 
         /// Its source is the inner one.
         #[derive(Debug)]
-        struct Caused(std::fmt::Error);
-        impl std::fmt::Display for Caused {
+        struct Caused<E>(E);
+        impl<E> std::fmt::Display for Caused<E> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("caused")
             }
         }
-        impl std::error::Error for Caused {
+        impl<E: std::error::Error + 'static> std::error::Error for Caused<E> {
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
                 Some(&self.0)
             }
         }
         // An error of the program that wraps an error of this crate has its code.
-        #[derive(Debug)]
-        struct Around(Error);
-        impl std::fmt::Display for Around {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("around")
-            }
-        }
-        impl std::error::Error for Around {
-            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-                Some(&self.0)
-            }
-        }
         let code = cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
-        let around = Error::other(Around(Error::Driver { op: "cuMemAlloc", code }));
+        let around = Error::other(Caused(Error::Driver { op: "cuMemAlloc", code }));
         assert!(around.code() == Some(code) && around.is_out_of_memory());
 
         let source = |error: Error| std::error::Error::source(&error).map(ToString::to_string);

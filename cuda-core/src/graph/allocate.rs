@@ -8,7 +8,7 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{ALIGNMENT, Block, Buffer, DeviceBuffer, NOWHERE, Storage, byte_len};
-use crate::process::FailedRelease;
+use crate::process::Failed;
 use crate::stream::Stream;
 use crate::timeline::ledger::{Access, Ledger};
 use crate::types::Pod;
@@ -17,7 +17,7 @@ use crate::types::Pod;
 struct OfGraph;
 
 impl MemoryOwner for OfGraph {
-    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), Failed> {
         Ok(())
     }
 

@@ -260,7 +260,7 @@ impl Condition {
         kind: CUgraphConditionalNodeType,
         size: u32,
     ) -> Result<(Node, Vec<CUgraph>), Failed> {
-        let graph = captured_graph(stream).map_err(Failed::Refused)?;
+        let graph = captured_graph(stream)?;
         let (handle, context) = (self.as_raw(), self.context());
         let conditional = CUDA_CONDITIONAL_NODE_PARAMS {
             handle,
@@ -274,7 +274,7 @@ impl Condition {
         // The driver refuses parameters with other nonzero bytes.
         params.__bindgen_anon_1.conditional = conditional;
         let (mut node, none, data) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-        let _entered = context.enter_briefly().map_err(Failed::Refused)?;
+        let _entered = context.enter_briefly()?;
         // SAFETY: the graph is being captured, during which it may be added to; the handle belongs
         // to it or to a graph around it; there are no dependencies. The call writes a handle and
         // the parameters, to locals that outlive it.

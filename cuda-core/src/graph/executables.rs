@@ -9,7 +9,7 @@ use super::SharedGraph;
 use crate::context::Context;
 use crate::error::Result;
 use crate::process::{
-    DeferForeignCode, FailedRelease, Handle, Owned, Release, deferred, drop_hook, released,
+    DeferForeignCode, Failed, Handle, Owned, Release, deferred, drop_hook, released,
 };
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
@@ -139,7 +139,7 @@ impl Release for RawExec {
     /// For a graph with conditions, driver 580 waits in this call for launches and uploads, while
     /// it holds a lock that other calls need. So such an executable is [destroyed
     /// after](destroy_behind) them.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         // SAFETY: the executable is live and not used after this. Pending launches complete:
         // "executing graphs … will be deferred until its execution completes".
         released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.handle.0) })

@@ -6,7 +6,7 @@ use cuda_sys::{CUgraph, symbol as cu};
 
 use crate::context::{Context, Crossing, Moment, of_context};
 use crate::error::{Rejected, Result};
-use crate::process::{FailedRelease, Handle, Owned, Release, driver, released};
+use crate::process::{Failed, Handle, Owned, Release, driver, released};
 use crate::timeline::Mark;
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
@@ -164,7 +164,7 @@ impl Release for RawGraph {
         self.0.number()
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         // SAFETY: the graph is live and not used after this; executables made from it do not depend
         // on it.
         released("cuGraphDestroy", unsafe { cu::cuGraphDestroy(self.0.0) })

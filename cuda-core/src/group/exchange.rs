@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::group::round::{Round, Transfer, run};
+use crate::group::round::{Round, run};
 use crate::group::views::{parts, parts_mut};
 use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, within};
 use crate::stream::Stream;
@@ -124,9 +124,9 @@ impl DeviceGroup {
         let copies = pairs.map(|(from, (source, destination))| {
             let to = (from + step) % self.len();
             self.same_len_on(op, to, source.len(), destination.len())?;
-            Ok(Transfer { stream: &self.lanes[from], source, destination })
+            Ok(((&self.lanes[from], source), destination))
         });
-        run(copies.collect::<Result<_>>()?, Stream::copy)
+        run(copies.collect::<Result<Vec<_>>>()?, Stream::copy)
     }
 
     /// Cuts each member's elements into as many equal parts as there are members, and copies part *j*
@@ -231,14 +231,12 @@ impl DeviceGroup {
                 let source = sources[from][to];
                 self.same_len_on(op, to, source.len(), destination.len())?;
                 let step = (count + to - from) % count;
-                let stream = &self.lanes[from];
-                let copy = Transfer { stream, source, destination };
-                copies.push((step, to, copy));
+                copies.push((step, to, ((&self.lanes[from], source), destination)));
             }
         }
         // In each step every member sends to one member and receives from one.
         copies.sort_unstable_by_key(|(step, to, _)| (*step, *to));
-        run(copies.into_iter().map(|(.., copy)| copy).collect(), Stream::copy)
+        run(copies.into_iter().map(|(.., copy)| copy), Stream::copy)
     }
 }
 

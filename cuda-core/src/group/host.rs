@@ -5,10 +5,10 @@ use crate::copy::borrowed::large::{self, DeviceEnd, Split};
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::{HostSlice, HostSliceMut};
 use crate::error::{Error, Result};
-use crate::group::round::{Transfer, run};
+use crate::group::round::run;
 use crate::group::views::{parts, parts_mut, total};
 use crate::group::{DeviceGroup, Whole, WholeMut};
-use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Slice, SliceMut, same_len};
 use crate::stream::Stream;
 use crate::types::{Pod, bytes_of, bytes_of_mut};
 
@@ -54,7 +54,7 @@ impl DeviceGroup {
         match source {
             HostSlice::Pinned(source) => {
                 let sources = vec![source; self.len()];
-                run(transfers(&self.streams, sources, destinations), Stream::upload)
+                run(self.streams.iter().zip(sources).zip(destinations), Stream::upload)
             }
             HostSlice::Borrowed(source) => self.upload_borrowed(source, destinations, Split::Whole),
         }
@@ -97,10 +97,10 @@ impl DeviceGroup {
             // On the receivers' streams: on the sender's one stream, the copies would run one after
             // another.
             Whole::Device(source) => {
-                run(transfers(&self.lanes, parts(source, lens)?, destinations), Stream::copy)
+                run(self.lanes.iter().zip(parts(source, lens)?).zip(destinations), Stream::copy)
             }
             Whole::Host(HostSlice::Pinned(source)) => {
-                run(transfers(&self.streams, parts(source, lens)?, destinations), Stream::upload)
+                run(self.streams.iter().zip(parts(source, lens)?).zip(destinations), Stream::upload)
             }
             Whole::Host(HostSlice::Borrowed(source)) => {
                 self.upload_borrowed(source, destinations, Split::Next)
@@ -138,10 +138,10 @@ impl DeviceGroup {
         same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
         match destination {
             WholeMut::Device(whole) => {
-                run(transfers(&self.lanes, sources, parts_mut(whole, lens)?), Stream::copy)
+                run(self.lanes.iter().zip(sources).zip(parts_mut(whole, lens)?), Stream::copy)
             }
             WholeMut::Host(HostSliceMut::Pinned(whole)) => {
-                run(transfers(&self.streams, sources, parts_mut(whole, lens)?), Stream::download)
+                run(self.streams.iter().zip(sources).zip(parts_mut(whole, lens)?), Stream::download)
             }
             WholeMut::Host(HostSliceMut::Borrowed(whole)) => {
                 let ends = self.ends(sources, |source| source.cast())?;
@@ -190,14 +190,4 @@ impl DeviceGroup {
             });
         ends.collect()
     }
-}
-
-/// Returns one copy for each member, on its stream.
-fn transfers<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
-    streams: &'s [Stream],
-    sources: Vec<Slice<'a, T, A>>,
-    destinations: Vec<SliceMut<'b, T, B>>,
-) -> Vec<Transfer<'s, 'a, 'b, T, A, B>> {
-    let copies = streams.iter().zip(sources).zip(destinations);
-    copies.map(|((stream, source), destination)| Transfer { stream, source, destination }).collect()
 }

@@ -69,26 +69,20 @@ fn cover(mark: &Mark) -> Result<()> {
     recorded.map_err(|error| error.on(timeline.context().device()))
 }
 
-/// One of several copies; none reads or writes what another writes.
-pub(super) struct Transfer<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
-    pub(super) stream: &'s Stream,
-    pub(super) source: Slice<'a, T, A>,
-    pub(super) destination: SliceMut<'b, T, B>,
-}
-
-/// Enqueues the copies, each with `enqueue`. After one fails, the rest are not enqueued.
+/// Enqueues each copy on its stream with `enqueue`; no copy reads or writes what another writes.
+/// After one fails, the rest are not enqueued.
 pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
-    mut copies: Vec<Transfer<'s, 'a, 'b, T, A, B>>,
+    copies: impl IntoIterator<Item = ((&'s Stream, Slice<'a, T, A>), SliceMut<'b, T, B>)>,
     enqueue: impl Fn(&'s Stream, Slice<'a, T, A>, SliceMut<'b, T, B>) -> Result<()>,
 ) -> Result<()> {
+    let mut copies: Vec<_> = copies.into_iter().collect();
     let mut round = Round::new()?;
-    for copy in &mut copies {
-        round.will_touch(copy.stream, copy.source.read());
-        round.will_touch(copy.stream, copy.destination.write());
+    for ((stream, source), destination) in &mut copies {
+        round.will_touch(stream, source.read());
+        round.will_touch(stream, destination.write());
     }
     round.begin()?;
-    copies.into_iter().try_for_each(|copy| {
-        let enqueued = enqueue(copy.stream, copy.source, copy.destination);
-        enqueued.map_err(|error| error.on(copy.stream.device()))
+    copies.into_iter().try_for_each(|((stream, source), destination)| {
+        enqueue(stream, source, destination).map_err(|error| error.on(stream.device()))
     })
 }

@@ -19,7 +19,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::process::{DeferForeignCode, FailedRelease, driver};
+use crate::process::{DeferForeignCode, Failed, driver};
 use crate::timeline::Mark;
 use crate::timeline::ledger::overlap;
 use crate::util::{OnDrop, Turns, lock};
@@ -167,8 +167,8 @@ impl Drop for PageHold {
 pub(crate) fn without_copies(
     address: usize,
     bytes: usize,
-    unregister: impl FnOnce() -> Result<(), FailedRelease>,
-) -> Result<(), FailedRelease> {
+    unregister: impl FnOnce() -> Result<(), Failed>,
+) -> Result<(), Failed> {
     let addresses = address..address + bytes;
     // Declared first, so that it is dropped last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
@@ -295,7 +295,7 @@ mod tests {
     fn a_copy_that_was_given_up_keeps_its_pages_pinned() {
         drop(hold_pages(0x30_0000, 8));
         let refused = without_copies(0x30_0000, 8, || Ok(()));
-        let kept = matches!(refused, Err(FailedRelease::Kept(Error::LostStream)));
+        let kept = matches!(refused, Err(Failed::Refused(Error::LostStream)));
         assert!(kept, "{refused:?}");
         assert!(without_copies(0x30_0008, 8, || Ok(())).is_ok(), "a neighbour");
     }

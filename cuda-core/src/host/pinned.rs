@@ -10,7 +10,7 @@ use crate::error::{Error, OutOfHostMemory, Result};
 use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
 use crate::memory::{self, Block, Buffer, Slice, SliceMut, Storage, byte_len};
-use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, driver, released};
+use crate::process::{Failed, RelaxedCaptureMode, deferred, driver, released};
 use crate::timeline::ledger::InGraphs;
 use crate::types::{Pod, Resource};
 use crate::util::flags::flags;
@@ -99,7 +99,7 @@ impl memory::MemoryKind for PinnedMemory {
     const RESOURCE: Resource = Resource::PinnedMemory;
     const NOWHERE: HostAddress = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
+    fn free(block: &mut Block<Self>) -> Result<(), Failed> {
         let fences = block.ledger.last_uses(&block.whole());
         match &block.backing {
             PinnedBacking::Cached(_, chunk, pool) => pool.slabs().give(*chunk, fences),
@@ -151,7 +151,7 @@ impl memory::Located for PinnedMemory {
 ///
 /// # Safety
 /// The address came from [`alloc_raw`], the caller gives it up, and no work uses the memory.
-pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
+pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), Failed> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: by the caller's promise. Needs no current context.

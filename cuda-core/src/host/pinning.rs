@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::{HostAddress, RegisterFlags};
 use crate::memory::is_pinned;
-use crate::process::{Failed, FailedRelease, attempt};
+use crate::process::{Failed, attempt};
 use crate::util::{OnDrop, lock};
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
@@ -60,7 +60,7 @@ fn asked_again(address: HostAddress) -> Result<bool> {
 /// # Safety
 /// [`pin`] registered the memory in this context, the caller gives that up, and no work uses the
 /// memory.
-pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<(), FailedRelease> {
+pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<(), Failed> {
     context.release("cuMemHostUnregister", || {
         // SAFETY: by the caller's promise.
         unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) }

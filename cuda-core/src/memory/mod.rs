@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use crate::context::{Confined, Context, leave_behind};
 use crate::device::Device;
 use crate::error::{Error, LengthMismatch, Result};
-use crate::process::{FailedRelease, deferred, driver, held};
+use crate::process::{Failed, deferred, driver, held};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger};
 use crate::timeline::note_use;
@@ -64,7 +64,7 @@ pub(crate) trait MemoryKind: Copy + 'static {
     const NOWHERE: Self::Address;
 
     /// Frees a block after all work that uses it.
-    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease>;
+    fn free(block: &mut Block<Self>) -> Result<(), Failed>;
 
     /// Frees a block that only its home stream uses, if that takes no driver call and leaves no part of
     /// the block to drop. Returns whether the block was freed.
@@ -176,7 +176,7 @@ impl<M: MemoryKind> Block<M> {
     /// other code captures the stream of the block's last work: the caller must try again.
     fn free_unless_held(&mut self) -> Option<bool> {
         match M::free(self) {
-            Err(FailedRelease::Kept(error)) if held::is_held(&error) => None,
+            Err(Failed::Refused(error)) if held::is_held(&error) => None,
             freed => Some(freed.map_err(|why| self.leave_behind(why)).is_ok()),
         }
     }
@@ -210,7 +210,7 @@ impl<M: MemoryKind> Block<M> {
         held::retry();
     }
 
-    fn leave_behind(&self, why: FailedRelease) {
+    fn leave_behind(&self, why: Failed) {
         let (context, address) = (M::context_of(&self.backing), M::number(self.address));
         leave_behind(context, M::RESOURCE, address, self.bytes, why);
     }
@@ -224,7 +224,7 @@ impl<M: MemoryKind> Block<M> {
 pub(crate) struct Storage<M: MemoryKind> {
     // INVARIANT: taken only by `Drop`.
     block: ManuallyDrop<Block<M>>,
-    /// The block had bytes that may still be allocated; see [`crate::process::release`].
+    /// The block had bytes that may still be allocated; see [`crate::process::effect`].
     given_up: bool,
 }
 
@@ -283,7 +283,7 @@ impl<M: MemoryKind> Storage<M> {
     }
 
     /// Frees the block as `Drop` does, but returns the error. Unless the block was
-    /// [kept](FailedRelease::Kept), the storage is then empty.
+    /// [kept](Failed::Refused), the storage is then empty.
     pub(crate) fn free(&mut self) -> Result<()> {
         self.ensure()?;
         let (address, bytes) = (self.block.address, self.block.bytes);
@@ -292,7 +292,7 @@ impl<M: MemoryKind> Storage<M> {
         }
         self.require_no_graph("close")?;
         let freed = M::free(&mut self.block);
-        if let Err(FailedRelease::Kept(error)) = freed {
+        if let Err(Failed::Refused(error)) = freed {
             return Err(error);
         }
         self.block.address = M::NOWHERE;

@@ -8,7 +8,7 @@ use crate::alloc::{MemoryOwner, owned};
 use crate::context::Context;
 use crate::error::{Error, Result, c_string};
 use crate::memory::{DeviceBuffer, PointerAttributes, elements};
-use crate::process::FailedRelease;
+use crate::process::Failed;
 use crate::types::Pod;
 
 /// # Global variables
@@ -85,7 +85,7 @@ struct GlobalLease {
 
 impl MemoryOwner for GlobalLease {
     /// The memory belongs to the code, so nothing is freed: another buffer may take the variable.
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())

@@ -17,7 +17,7 @@ use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::{
-    FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, deferred, driver, owned, released,
+    Failed, Handle, Owned, RelaxedCaptureMode, Release, deferred, driver, owned, released,
 };
 use crate::types::{Pod, Resource};
 use crate::util::{compare_by, debug_by, lock};
@@ -322,7 +322,7 @@ impl Release for LoadedLibrary {
     }
 
     /// Waits for the kernels launched from the library, then unloads it.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         deferred::hand_over();
         self.users.wait()?;
         let _relaxed = RelaxedCaptureMode::enter()?;

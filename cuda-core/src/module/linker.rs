@@ -10,7 +10,7 @@ use super::{JitOptions, Outputs, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, c_string};
 use crate::module::nvrtc::Cubin;
-use crate::process::{FailedRelease, Handle, Owned, Release};
+use crate::process::{Failed, Handle, Owned, Release};
 use crate::types::Resource;
 use crate::util::{debug_by, raw_enum};
 
@@ -318,7 +318,7 @@ impl Release for LinkState {
         self.raw.number()
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
         // call; the state's context is current.
         self.context.release("cuLinkDestroy", || unsafe { cu::cuLinkDestroy(self.raw.0) })?;

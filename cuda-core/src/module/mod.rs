@@ -10,7 +10,7 @@ use cuda_sys::{CUmodule, symbol as cu};
 
 use crate::context::{Context, of_context};
 use crate::error::{Error, ModuleError, Rejected, Result, c_string, check};
-use crate::process::{FailedRelease, Handle, Owned, Release, owned};
+use crate::process::{Failed, Handle, Owned, Release, owned};
 use crate::types::Resource;
 use crate::util::{compare_by, debug_by};
 
@@ -188,7 +188,7 @@ impl Release for Loaded {
     }
 
     /// Waits for the kernels launched from the module, then unloads it.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         self.users.wait()?;
         // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel
         // of the module runs or is queued, and nothing uses its globals; the module's context is

@@ -12,13 +12,13 @@ use super::joined::Joined;
 use super::library::{Deregister, missing};
 use super::polling::NcclScope;
 use super::ranks::Ranks;
-use super::remains::KnownMemory;
+use super::remains::free_after;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::memory::{Buffer, DeviceMemory, Storage};
-use crate::process::{FailedRelease, Handle, deferred, driver};
+use crate::process::{Failed, Handle, deferred, driver};
 use crate::timeline::ledger::Access;
 use crate::types::Pod;
 
@@ -49,11 +49,11 @@ struct RegisteredOwner {
 }
 
 impl MemoryOwner for RegisteredOwner {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         if !self.deregister()? {
             let Self { joined, owner, bytes, .. } = self;
-            let memory = || KnownMemory { owner: taken(owner), address, bytes: *bytes };
-            if joined.ending.takes(joined.rank, memory).map_err(FailedRelease::Unknown)? {
+            let free = || free_after(taken(owner), address, *bytes);
+            if joined.ending.takes(joined.rank, free).map_err(Failed::Unknown)? {
                 return Ok(());
             }
         }
@@ -95,7 +95,7 @@ fn taken(owner: &mut Box<dyn MemoryOwner>) -> Box<dyn MemoryOwner> {
 impl RegisteredOwner {
     /// Ends the registration. Returns false if the communicator was aborted, which ends the
     /// registration, too.
-    fn deregister(&mut self) -> Result<bool, FailedRelease> {
+    fn deregister(&mut self) -> Result<bool, Failed> {
         if self.handle.0.is_null() {
             return Ok(true);
         }
@@ -110,7 +110,7 @@ impl RegisteredOwner {
         // SAFETY: the communicator is live and locked; by the invariant the registration belongs to
         // it, and is ended once. The work that used the memory has completed.
         let code = unsafe { (self.deregister)(held.raw(), handle.0) };
-        held.finish("ncclCommDeregister", code).map_err(FailedRelease::Unknown)?;
+        held.finish("ncclCommDeregister", code).map_err(Failed::Unknown)?;
         Ok(true)
     }
 }

@@ -80,10 +80,10 @@ impl Remains {
         when_all_reached(uses, Box::new(then));
     }
 
-    /// Frees the communicator, then lets go of what `ending` has taken until then. Returns when
-    /// that has completed, or after a second. Failures are also reported.
+    /// Frees the communicator, then runs what `ending` has taken until then. Returns when that has
+    /// completed, or after a second. Failures are also reported.
     pub(super) fn end(self, ending: &Arc<Ending>) -> Result<()> {
-        *lock(&ending.0) = AbortProgress::UnderWay { known: Vec::new(), used: Vec::new() };
+        *lock(&ending.0) = AbortProgress::UnderWay(Vec::new());
         wait_for_end(&self.end_when(ending, || true)?)
     }
 
@@ -148,6 +148,10 @@ fn wait_for_end(awaited: &Receiver<Result<()>>) -> Result<()> {
 #[derive(Default)]
 pub(super) struct Ending(Mutex<AbortProgress>);
 
+/// Called with the result of freeing the communicator: frees something that NCCL used until then,
+/// or leaks and reports it.
+pub(super) type AtEnd = Box<dyn FnOnce(&Result<()>) + Send>;
+
 #[derive(Default)]
 enum AbortProgress {
     /// NCCL no longer uses anything of the communicator.
@@ -155,36 +159,9 @@ enum AbortProgress {
     Over,
     /// NCCL still knows the memory that is registered with the communicator, and may continue the
     /// call that was in progress.
-    UnderWay {
-        /// Registered memory that was dropped in the meantime.
-        known: Vec<KnownMemory>,
-        used: Vec<UsedByCall>,
-    },
+    UnderWay(Vec<AtEnd>),
     /// The communicator may be leaked, and know and use its memory forever.
     Failed(Error),
-}
-
-/// What a call that was in progress uses.
-struct UsedByCall {
-    _memory: Vec<UsedMemory>,
-    /// Refuses the host's accesses, which cannot wait for work that NCCL has yet to enqueue.
-    _open: Arc<()>,
-    _stream: Arc<StreamCore>,
-}
-
-impl UsedByCall {
-    /// Leaks what the call uses, and reports that.
-    fn leave(self, why: &Error) {
-        mem::forget(self);
-        drop_hook::report(Resource::UsedByWork, 0, 0, Some(why.clone()));
-    }
-}
-
-/// Memory that is registered with a communicator.
-pub(super) struct KnownMemory {
-    pub(super) owner: Box<dyn MemoryOwner>,
-    pub(super) address: CUdeviceptr,
-    pub(super) bytes: usize,
 }
 
 impl Ending {
@@ -192,44 +169,49 @@ impl Ending {
     fn end(&self, ended: &Result<()>) {
         let progress = ended.clone().err().map_or(AbortProgress::Over, AbortProgress::Failed);
         let before = mem::replace(&mut *lock(&self.0), progress);
-        if let AbortProgress::UnderWay { known, used } = before {
-            known.into_iter().for_each(|memory| memory.free(ended));
-            if let Err(error) = ended {
-                used.into_iter().for_each(|used| used.leave(error));
-            }
+        if let AbortProgress::UnderWay(waiting) = before {
+            waiting.into_iter().for_each(|at_end| at_end(ended));
         }
     }
 
-    /// Keeps what a failed call uses, unless NCCL has ended the call.
+    /// Keeps what a failed call uses, unless NCCL has ended the call. Leaks and reports it if
+    /// freeing the communicator fails.
     #[cold]
     pub(super) fn keep(&self, touches: &[Touch<'_>], stream: &Arc<StreamCore>) {
         if let AbortProgress::Over = *lock(&self.0) {
             return;
         }
-        // Done without the lock: what this drops may call the driver.
+        // Done without the lock: what this drops may call the driver. `open` refuses the host's
+        // accesses, which cannot wait for work that NCCL has yet to enqueue.
         let open = Arc::default();
         let memory: Vec<_> = touches.iter().map(UsedMemory::keep).collect();
         for (used, touch) in memory.iter().zip(touches).filter(|(used, _)| used.lent) {
             used.kept.ledger().enter_captured(touch.range.clone(), touch.access, &open);
         }
-        let call = UsedByCall { _memory: memory, _open: open, _stream: stream.clone() };
+        let used = (memory, open, stream.clone());
+        let at_end: AtEnd = Box::new(move |ended| {
+            if let Err(error) = ended {
+                mem::forget(used);
+                drop_hook::report(Resource::UsedByWork, 0, 0, Some(error.clone()));
+            }
+        });
         let failed = match &mut *lock(&self.0) {
             AbortProgress::Over => return,
-            AbortProgress::UnderWay { used, .. } => return used.push(call),
+            AbortProgress::UnderWay(waiting) => return waiting.push(at_end),
             AbortProgress::Failed(error) => error.clone(),
         };
-        call.leave(&failed);
+        at_end(&Err(failed));
     }
 
-    /// If the communicator is being freed, takes the memory, to free it afterwards. Returns whether
+    /// If the communicator is being freed, takes what is to be called afterwards. Returns whether
     /// it did.
     ///
     /// # Errors
     /// [`NcclError::Aborted`] if freeing the communicator has failed.
-    pub(super) fn takes(&self, rank: usize, memory: impl FnOnce() -> KnownMemory) -> Result<bool> {
+    pub(super) fn takes(&self, rank: usize, at_end: impl FnOnce() -> AtEnd) -> Result<bool> {
         match &mut *lock(&self.0) {
             AbortProgress::Over => return Ok(false),
-            AbortProgress::UnderWay { known, .. } => known.push(memory()),
+            AbortProgress::UnderWay(waiting) => waiting.push(at_end()),
             AbortProgress::Failed(_) => {
                 return Err(NcclError::Aborted { op: "ncclCommDeregister", rank }.into());
             }
@@ -238,15 +220,20 @@ impl Ending {
     }
 }
 
-impl KnownMemory {
-    /// Frees the memory, or leaks it and reports that.
-    fn free(mut self, ended: &Result<()>) {
-        let mut released = || self.owner.release(self.address).map_err(Error::from);
-        if let Err(error) = ended.clone().and_then(|()| released()) {
-            mem::forget(self.owner);
-            drop_hook::report(Resource::DeviceMemory, self.address, self.bytes, Some(error));
+/// Frees memory that is registered with the communicator. Leaks and reports the memory if that
+/// fails, or if the communicator could not be freed.
+pub(super) fn free_after(
+    mut owner: Box<dyn MemoryOwner>,
+    address: CUdeviceptr,
+    bytes: usize,
+) -> AtEnd {
+    Box::new(move |ended| {
+        let released = ended.clone().and_then(|()| owner.release(address).map_err(Error::from));
+        if let Err(error) = released {
+            mem::forget(owner);
+            drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error));
         }
-    }
+    })
 }
 
 pub(super) fn report(raw: Handle<RawCommunicator>, error: &Error) {

@@ -1,7 +1,7 @@
 //! Failures of `Drop`: counted and reported to a hook; no `Drop` panics.
 //!
 //! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`, `restore`,
-//! `into_inner`, `wait`. [`crate::process::release`] describes the state of the resource after a failure.
+//! `into_inner`, `wait`. [`crate::process::effect`] describes the state of the resource after a failure.
 //!
 //! Some owners have no twin. A stream pool and a group consist of streams, each of which has one. The memory
 //! of a signal is kept for the next signal. A caching pool returns its memory by `trim`, which returns the

@@ -6,21 +6,37 @@
 //! Three cases are decided in one place for all callers:
 //!
 //! * Memory that a failed enqueue uses is marked as used ([`crate::timeline::submit`]).
-//! * A resource that a failed call should release is given up ([`crate::process::release`]).
+//! * A resource that a failed call should release is given up ([`released`]).
 //! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
+//!
+//! So an attempt to release a resource has three outcomes, which every `close` and `Drop` of this crate
+//! handles as follows:
+//!
+//! * The resource is **gone**.
+//! * It was **[kept](Failed::Refused)**: something failed before the driver was asked to release it, such
+//!   as the wait for its last work. The resource is unchanged. `close` returns the owner unchanged; a `Drop`
+//!   reports the resource and does not release it. The `Drop` of memory also [leaves its context
+//!   behind](crate::context::destroy::leave_behind) permanently: destroying the context would free the memory
+//!   under the work that could not be waited for.
+//! * Its state is **[unknown](Failed::Unknown)**: the releasing call failed. The resource may be gone,
+//!   and its address or handle may belong to something else by now, so it is *given up*: neither used nor
+//!   released again, and reported as left behind. `close` returns an owner without the resource. Memory is
+//!   then empty; the methods of an owner that cannot be empty return [`Error::GivenUp`].
 
 #[cfg(unix)]
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use cuda_sys::CUresult;
 
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
+use crate::process::drop_hook;
+use crate::types::Resource;
 use crate::util::from;
 
 /// Whether a call that returned an error may have taken effect.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// The driver refused the call: nothing has changed.
+    /// The driver refused the call, or something failed before it: nothing has changed.
     Refused(Error),
     /// The error may be one of earlier work, and the call may have taken effect.
     Unknown(Error),
@@ -34,9 +50,32 @@ impl Failed {
         }
         self.into()
     }
+
+    /// The error of an allocator's `deallocate`. That of a kept block has no [code](Error::code): it is a
+    /// [`Rejected`] around the error.
+    pub(crate) fn of_block(self, address: u64) -> Error {
+        match self {
+            Self::Refused(error) if error.code().is_some() => {
+                Error::other(Rejected::new(error, address))
+            }
+            why => why.into(),
+        }
+    }
+
+    /// The error for the caller of `close`; reports the resource if it is given up.
+    pub(crate) fn into_reported(self, what: Resource, handle: u64, bytes: usize) -> Error {
+        if let Self::Unknown(error) = &self {
+            drop_hook::report(what, handle, bytes, Some(error.clone()));
+        }
+        self.into()
+    }
 }
 
 from! {
+    // An error of what comes before the call. Where the call may have had an effect, an error is converted
+    // to `Unknown` by name.
+    [] Error => Failed: |error| Failed::Refused(error);
+    // For callers that treat both alike, such as a `Drop`, which tries only once.
     [] Failed => Error: |failed| match failed {
         Failed::Refused(error) | Failed::Unknown(error) => error,
     };
@@ -49,6 +88,12 @@ from! {
 #[inline]
 pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
     check(op, code).map_err(|error| classify(code, error))
+}
+
+/// The result of a releasing call. A resource that the driver refused to release is given up as
+/// well: another attempt would not succeed either.
+pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), Failed> {
+    check(op, code).map_err(Failed::Unknown)
 }
 
 #[cold]

@@ -12,16 +12,14 @@ pub(crate) mod held;
 pub mod nvtx;
 pub(crate) mod owned;
 mod pinned_pass;
-pub(crate) mod release;
 pub(crate) mod workers;
 
 pub(crate) use capture_mode::RelaxedCaptureMode;
 pub(crate) use contained::{Contained, ForeignOwner, caught, contain, unless_panic};
 pub(crate) use deferred::HandOver;
-pub(crate) use effect::{Failed, attempt};
+pub(crate) use effect::{Failed, attempt, released};
 pub(crate) use foreign_code::DeferForeignCode;
 pub(crate) use handle::Handle;
 pub(crate) use owned::{Owned, Release};
 pub(crate) use pinned_pass::Pass;
-pub(crate) use release::{FailedRelease, released};
 pub(crate) use workers::{Help, Work, with_help};

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, Rejected, Result};
-use crate::process::{FailedRelease, deferred, driver, drop_hook, held};
+use crate::process::{Failed, deferred, driver, drop_hook, held};
 use crate::types::Resource;
 
 /// A resource of the driver that is released once.
@@ -22,8 +22,8 @@ pub(crate) trait Release: Send + 'static {
     }
 
     /// Waits for the work that uses the resource, then releases it by a driver call. Called again
-    /// only if the resource was [kept](FailedRelease::Kept).
-    fn release(&mut self) -> Result<(), FailedRelease>;
+    /// only if the resource was [kept](Failed::Refused).
+    fn release(&mut self) -> Result<(), Failed>;
 }
 
 /// The owner of a resource: releases it when dropped, unless it was released before or
@@ -73,11 +73,11 @@ impl<R: Release> Owned<R> {
     }
 
     /// Releases the resource now, as `close` does. If the release fails and the resource was
-    /// [kept](FailedRelease::Kept), it is unchanged.
+    /// [kept](Failed::Refused), it is unchanged.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.live()?;
         let released = self.inner.release();
-        self.live = matches!(released, Err(FailedRelease::Kept(_)));
+        self.live = matches!(released, Err(Failed::Refused(_)));
         released.map_err(|why| why.into_reported(R::RESOURCE, self.number(), self.bytes()))
     }
 }
@@ -121,7 +121,7 @@ impl<R: Release> Drop for Owned<R> {
 fn let_go<R: Release>(mut inner: R) {
     match inner.release() {
         Ok(()) => {}
-        Err(FailedRelease::Kept(error)) if held::is_held(&error) => {
+        Err(Failed::Refused(error)) if held::is_held(&error) => {
             held::keep(move || let_go(inner));
         }
         Err(why) => {

@@ -8,7 +8,7 @@ use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
 use crate::context::{Context, Entered, of_context};
 use crate::error::{Error, Rejected, Result, WrongContext};
-use crate::process::{FailedRelease, Handle, Owned, Release};
+use crate::process::{Failed, Handle, Owned, Release};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::timeline::{Bound, StreamCore};
@@ -215,7 +215,7 @@ impl Release for ImportedSemaphore {
     }
 
     /// "Any outstanding signals or waits must have completed".
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         self.uses.last_uses(&WHOLE).wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this

@@ -11,8 +11,8 @@ use crate::context::{Context, Entered};
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
 use crate::process::{
-    FailedRelease, ForeignOwner, Handle, RelaxedCaptureMode, deferred, driver, drop_hook,
-    foreign_code, held,
+    Failed, ForeignOwner, Handle, RelaxedCaptureMode, deferred, driver, drop_hook, foreign_code,
+    held,
 };
 use crate::timeline::event::RawEvent;
 use crate::timeline::recording::{Recording, streams};
@@ -179,13 +179,13 @@ impl StreamCore {
         self.retired = true;
         let handle = self.raw().addr() as u64;
         retire(&self.timeline, self.raw).map_err(|why| match why {
-            FailedRelease::Kept(error) => {
+            Failed::Refused(error) => {
                 self.retired = false;
                 // The pools refer to a stream that is gone; they add this one when it allocates.
                 self.stream_cache = Default::default();
                 Rejected::new(error, registry::note(Arc::new(self)))
             }
-            FailedRelease::Unknown(_) => {
+            Failed::Unknown(_) => {
                 let nothing = Self::given_up(self.context());
                 Rejected::new(why.into_reported(Resource::Stream, handle, 0), nothing)
             }
@@ -379,11 +379,11 @@ impl<'a> Bound<'a> {
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this crate created
 /// it, or keeps it for later captures. Does not retire a stream that other code captures while marks still
 /// refer to it.
-fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease> {
+fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Failed> {
     // The caller holds one reference and marks hold the others: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
     match timeline.close(marked) {
-        Err(error) if held::is_held(&error) => return Err(FailedRelease::Kept(error)),
+        Err(error) if held::is_held(&error) => return Err(Failed::Refused(error)),
         // After another failure, a wait for the stream's last work returns an error, since its completion
         // cannot be proven.
         _ => {}
@@ -400,7 +400,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
 /// and returns false.
 fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) -> bool {
     match retire(&timeline, raw) {
-        Err(FailedRelease::Kept(_)) => {
+        Err(Failed::Refused(_)) => {
             held::keep(move || _ = let_go(timeline, raw, owner));
             return false;
         }

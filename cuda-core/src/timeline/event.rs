@@ -6,9 +6,7 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::process::{
-    FailedRelease, ForeignOwner, Handle, Owned, RelaxedCaptureMode, Release, released,
-};
+use crate::process::{Failed, ForeignOwner, Handle, Owned, RelaxedCaptureMode, Release, released};
 use crate::types::Resource;
 use crate::util::flags::flags;
 
@@ -114,7 +112,7 @@ impl Release for LiveEvent {
     }
 
     /// Destroys the event, or drops its owner. The event's last record still completes.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         if let Some(owner) = self.owner.take() {
             drop(owner);
             return Ok(());

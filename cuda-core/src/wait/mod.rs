@@ -52,14 +52,14 @@ pub(crate) struct PendingMark {
 }
 
 /// The points awaited since the last flush, if any.
-struct WaitPool(Mutex<Option<Arc<Watch>>>);
+type WaitPool = Mutex<Option<Arc<Watch>>>;
 
 /// Holds waits that begin on threads other than this crate's own.
-static CALLERS: WaitPool = WaitPool(Mutex::new(None));
+static CALLERS: WaitPool = Mutex::new(None);
 
 /// Holds waits that begin on this crate's own threads, while these call a continuation or run deferred drops.
 /// A flush waits until no such wait is left, so these waits have threads of their own.
-static INTERNAL: WaitPool = WaitPool(Mutex::new(None));
+static INTERNAL: WaitPool = Mutex::new(None);
 
 thread_local! {
     /// Whether this thread is one of this module's.
@@ -107,7 +107,7 @@ impl PendingMark {
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
         let id = mark.timeline.id();
         let known = |pool: &WaitPool| {
-            let watch = lock(&pool.0).clone()?;
+            let watch = lock(pool).clone()?;
             watch.covering(id, mark.seq)
         };
         let in_time = |known: &Self| recorded.is_none_or(|seq| known.seq <= seq);
@@ -132,7 +132,13 @@ impl PendingMark {
     pub(crate) fn then(self, then: Then) -> Result<(), Rejected<Then>> {
         let internal = is_waiter() || deferred::is_reaper();
         let pool = if internal { &INTERNAL } else { &CALLERS };
-        pool.watch(self, then)
+        // On failure, `self` is dropped after unlocking.
+        let mut slot = lock(pool);
+        let watch = slot.get_or_insert_with(Watch::new).clone();
+        // Added under the lock, so that a flush that takes the watch out finds this wait in it.
+        let refused = watch.add(self, then);
+        drop(slot);
+        refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
     }
 }
 
@@ -193,26 +199,6 @@ fn when_each_reached(mut marks: Vec<Mark>, then: Then) {
     then(Ok(()));
 }
 
-impl WaitPool {
-    /// Calls `then` when the point is reached.
-    fn watch(&self, pending: PendingMark, then: Then) -> Result<(), Rejected<Then>> {
-        // On failure, `pending` is dropped after unlocking.
-        let mut slot = lock(&self.0);
-        let watch = slot.get_or_insert_with(Watch::new).clone();
-        // Added under the lock, so that a flush that takes the watch out finds this wait in it.
-        let refused = watch.add(pending, then);
-        drop(slot);
-        refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
-    }
-
-    /// Waits until all points that are awaited now are reached, and all threads that serve them have ended.
-    /// Returns whether there were any such threads. Not to be called on one of them.
-    fn flush(&self) -> bool {
-        let watch = lock(&self.0).take();
-        watch.is_some_and(|watch| watch.finish())
-    }
-}
-
 /// Once the process exits, this thread must neither call the driver any more nor end: the
 /// destructors of its thread-locals could call the driver.
 fn stay_if_gone() {
@@ -226,9 +212,14 @@ pub(crate) fn is_waiter() -> bool {
     WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for everything that is awaited now; without `all`, only for the waits that threads of this crate
-/// began. Returns whether there was such a wait, or a thread that could have served one.
+/// Waits for everything that is awaited now, and until all threads that serve it have ended; without `all`,
+/// only for the waits that threads of this crate began. Returns whether there were any such threads. Not to be
+/// called on one of them.
 pub(crate) fn flush(all: bool) -> bool {
-    let of_callers = all && CALLERS.flush();
-    INTERNAL.flush() || of_callers
+    let flush = |pool: &WaitPool| {
+        let watch = lock(pool).take();
+        watch.is_some_and(|watch| watch.finish())
+    };
+    let of_callers = all && flush(&CALLERS);
+    flush(&INTERNAL) || of_callers
 }

@@ -12,7 +12,7 @@ use super::space::{Fate, Segment, TakenRange};
 use crate::alloc::{Choice, custom, plain};
 use crate::context::leave_behind;
 use crate::error::{Error, PoolExhausted, Result};
-use crate::process::{FailedRelease, drop_hook, held};
+use crate::process::{Failed, drop_hook, held};
 use crate::timeline::ledger::NO_FENCES;
 use crate::timeline::{Mark, StreamCore};
 use crate::types::Resource;
@@ -283,7 +283,7 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
 }
 
 /// Gives a segment that no work uses back to the upstream allocator.
-fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease> {
+fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Failed> {
     match &segment.home {
         // SAFETY: `obtain` allocated it there; no work uses it any more.
         None => unsafe { plain::free(segment.base) },
@@ -341,7 +341,7 @@ impl Heap {
             match given {
                 Ok(()) => went += segment.bytes,
                 // The upstream allocator still counts the segment as allocated: offer it once more.
-                Err(FailedRelease::Kept(error)) if segment.fate == Fate::Kept => {
+                Err(Failed::Refused(error)) if segment.fate == Fate::Kept => {
                     self.with(|state| state.space.keep_refused(segment));
                     failed.get_or_insert(error);
                 }
@@ -412,7 +412,7 @@ impl Heap {
     /// Reports segments that may be used by work whose completion cannot be proven.
     fn leave_behind(&self, segments: Vec<(CUdeviceptr, usize)>) {
         for (base, bytes) in segments {
-            let why = FailedRelease::Kept(Error::LostStream);
+            let why = Failed::Refused(Error::LostStream);
             leave_behind(&self.context, Resource::DeviceMemory, base, bytes, why);
         }
     }

@@ -13,7 +13,7 @@ use crate::alloc::{Allocator, Choice, DeviceAllocator, trim_all};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process::{FailedRelease, driver};
+use crate::process::{Failed, driver};
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
 use crate::types::PoolUsage;
@@ -360,7 +360,7 @@ unsafe impl DeviceAllocator for CachingPool {
         let heap = self.serve(core);
         // A new point: events recorded before do not cover what the caller may have made the stream
         // wait for since.
-        let bound = core.reach().map_err(FailedRelease::Kept);
+        let bound = core.reach().map_err(Failed::Refused);
         let seq = bound.map_err(|why| why.of_block(address))?.count();
         heap.free(address, core.timeline().at(seq));
         Ok(())

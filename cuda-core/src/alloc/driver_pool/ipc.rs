@@ -17,7 +17,7 @@ use crate::context::peer::PeerAccess;
 use crate::device::Device;
 use crate::error::{Error, Result, asked};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len};
-use crate::process::FailedRelease;
+use crate::process::Failed;
 #[cfg(unix)]
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::types::Pod;
@@ -53,7 +53,7 @@ struct ImportedBlock {
 }
 
 impl MemoryOwner for ImportedBlock {
-    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed> {
         // SAFETY: imported memory, which `cuMemFree` frees, is released once, when no work uses it.
         unsafe { plain::free(address) }
     }

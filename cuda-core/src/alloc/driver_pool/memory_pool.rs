@@ -13,8 +13,7 @@ use crate::device::{Device, default_pool, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::NOWHERE;
 use crate::process::{
-    DeferForeignCode, FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, driver, owned,
-    released,
+    DeferForeignCode, Failed, Handle, Owned, RelaxedCaptureMode, Release, driver, owned, released,
 };
 use crate::stream::Stream;
 use crate::timeline::StreamCore;
@@ -66,7 +65,7 @@ impl Release for LivePool {
         self.raw.number()
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         if self.kind == PoolKind::Default {
             return Ok(());
         }

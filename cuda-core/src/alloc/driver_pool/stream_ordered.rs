@@ -9,7 +9,7 @@ use crate::alloc::{DeviceAllocator, trim_all};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::NOWHERE;
-use crate::process::{FailedRelease, RelaxedCaptureMode};
+use crate::process::{Failed, RelaxedCaptureMode};
 use crate::stream::Stream;
 use crate::timeline::{Bound, StreamCore};
 
@@ -24,7 +24,7 @@ unsafe impl DeviceAllocator for DriverPool {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        let bound = stream.core().bind("cuMemFreeAsync").map_err(FailedRelease::Kept);
+        let bound = stream.core().bind("cuMemFreeAsync").map_err(Failed::Refused);
         // SAFETY: a block of this allocator's came from `cuMemAllocAsync`; by the caller's promise
         // it is given up, and other streams' work on it comes before this point of its stream.
         let freed = bound.and_then(|bound| unsafe { free(&bound, address) });
@@ -86,12 +86,12 @@ pub(super) fn enqueue(
 /// # Safety
 /// The block was allocated by `cuMemAllocAsync`, and the caller gives it up; all work on it that is not on
 /// the stream is ordered before this point of the stream.
-pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), FailedRelease> {
+pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), Failed> {
     let _relaxed = RelaxedCaptureMode::enter()?;
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
         // SAFETY: an address of `cuMemAllocAsync`, freed once and after all other work on it, by
         // the caller's promise; the stream is live while it is bound.
         unsafe { cu::cuMemFreeAsync(address, stream) }
     });
-    freed.map_err(FailedRelease::Unknown)
+    freed.map_err(Failed::Unknown)
 }

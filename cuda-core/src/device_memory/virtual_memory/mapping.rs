@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, OutOfBounds, Result, asked, check};
 use crate::memory::NOWHERE;
-use crate::process::{Failed, FailedRelease, attempt, deferred, released};
+use crate::process::{Failed, attempt, deferred, released};
 use crate::timeline::ledger::Access;
 use crate::types::ShareableHandle;
 use crate::util::lock;
@@ -221,7 +221,7 @@ impl VirtualMapping {
 
     /// Releases everything, the addresses last. No work uses them. If memory cannot be unmapped, gives
     /// up the memory and the addresses.
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         let _scope = self.context.enter_relaxed()?;
         let reserved = mem::take(&mut self.reserved);
         self.accessible = 0;
@@ -232,7 +232,7 @@ impl VirtualMapping {
         // Memory that is still mapped is freed with its mapping; a failed release is reported for the
         // memory.
         self.chunks.clear();
-        unmapped.map_err(FailedRelease::Unknown)?;
+        unmapped.map_err(Failed::Unknown)?;
         // SAFETY: this value reserved them with this size, nothing is mapped there, and they are freed
         // once.
         released("cuMemAddressFree", unsafe { cu::cuMemAddressFree(self.address, reserved) })
@@ -252,7 +252,7 @@ pub(super) fn access_to(address: CUdeviceptr, device: Device) -> Result<CUmemAcc
 
 /// The mapping owns the buffer's block of device memory; the buffer shares the mapping to change it.
 impl MemoryOwner for Arc<Mutex<VirtualMapping>> {
-    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), Failed> {
         // The buffer may still refer to the mapping, which is empty from here on.
         lock(self).release()
     }

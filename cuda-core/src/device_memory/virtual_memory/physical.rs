@@ -11,7 +11,7 @@ use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, asked};
-use crate::process::{FailedRelease, Owned, Release, driver};
+use crate::process::{Failed, Owned, Release, driver};
 use crate::types::{Resource, ShareableHandle};
 use crate::util::debug_by;
 
@@ -241,7 +241,7 @@ impl PhysicalMemory {
     }
 
     /// Releases the memory as `Drop` does, but returns the error. Mapped memory stays until it is
-    /// unmapped. Unless the memory was [kept](FailedRelease::Kept), no bytes are left.
+    /// unmapped. Unless the memory was [kept](Failed::Refused), no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
         if self.0.get().is_some() { self.0.release() } else { Ok(()) }
     }
@@ -266,7 +266,7 @@ impl Release for Allocation {
         self.size
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         if self.handle == 0 {
             return Ok(());
         }

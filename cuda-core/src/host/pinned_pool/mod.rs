@@ -35,7 +35,7 @@ use source::SlabSource;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::{HostAddress, PinnedFlags, pinned};
-use crate::process::{FailedRelease, driver};
+use crate::process::{Failed, driver};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::util::lock;
@@ -168,10 +168,10 @@ impl Slabs {
 
     /// Takes back a chunk, which may be reused once the fences are reached. No driver call if the chunk
     /// is part of a slab. If the driver allocated it, this waits for the fences and frees it; on
-    /// [`Kept`](FailedRelease::Kept), the caller still owns the chunk, otherwise it must not be used
+    /// [`Refused`](Failed::Refused), the caller still owns the chunk, otherwise it must not be used
     /// any more.
     #[inline]
-    pub(crate) fn give(&self, chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
+    pub(crate) fn give(&self, chunk: PinnedChunk, fences: Fences) -> Result<(), Failed> {
         if !chunk.is_cached {
             fences.wait_host()?;
             // SAFETY: memory of `alloc_raw`, which its owner gives back once; its last work has

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::host::{HostAddress, PinnedFlags, RegisterFlags, pinned, pinning};
 use crate::memory::is_pinned;
-use crate::process::{FailedRelease, drop_hook};
+use crate::process::{Failed, drop_hook};
 use crate::types::Resource;
 
 /// The source of the memory of slabs.
@@ -71,8 +71,8 @@ impl Slab {
         };
         match released {
             Ok(()) => Ok(self.bytes),
-            Err(FailedRelease::Kept(error)) => Err(Rejected::new(error, Some(self))),
-            Err(FailedRelease::Unknown(error)) => {
+            Err(Failed::Refused(error)) => Err(Rejected::new(error, Some(self))),
+            Err(Failed::Unknown(error)) => {
                 self.leak(error.clone());
                 Err(Rejected::new(error, None))
             }

@@ -9,7 +9,7 @@ use cuda_sys::{CUarray, CUmipmappedArray, symbol as cu};
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
 use crate::memory::{self, Block, Storage};
-use crate::process::{FailedRelease, Handle, driver};
+use crate::process::{Failed, Handle, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::types::{Extent, Origin, Resource};
@@ -46,7 +46,7 @@ impl memory::MemoryKind for ArrayMemory {
     const RESOURCE: Resource = Resource::Array;
     const NOWHERE: RawArray = RawArray::Single(Handle(ptr::null_mut()));
 
-    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
+    fn free(block: &mut Block<Self>) -> Result<(), Failed> {
         block.ledger.last_uses(&block.whole()).wait_host()?;
         let context = &block.backing;
         match block.address {

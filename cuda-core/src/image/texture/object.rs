@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
 use crate::image::Texel;
-use crate::process::{FailedRelease, Owned, Release, deferred};
+use crate::process::{Failed, Owned, Release, deferred};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::types::Resource;
 use crate::util::{OnDrop, debug_by};
@@ -145,7 +145,7 @@ impl<K: ObjectKind> Release for LiveObject<K> {
         self.handle
     }
 
-    fn release(&mut self) -> Result<(), FailedRelease> {
+    fn release(&mut self) -> Result<(), Failed> {
         if let Some(shared) = self.ledger.shared().filter(|shared| shared.keepers() > 0).cloned() {
             let (handle, context, made) = (self.handle, self.context.clone(), self.made.clone());
             let ledger = mem::take(&mut self.ledger);

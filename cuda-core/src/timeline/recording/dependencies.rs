@@ -129,7 +129,7 @@ pub(super) fn add_empty(stream: CUstream, before: &[Node]) -> Result<Node> {
 /// Captures a graph on the stream, as one node: `cuGraphAddChildGraphNode`. The caller's locks
 /// exclude other uses of the stream and of the child.
 pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<(), Failed> {
-    let (graph, before) = state(stream).map_err(Failed::Refused)?;
+    let (graph, before) = state(stream)?;
     let (list, mut node) = (handles(&before), ptr::null_mut());
     // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
     // The child is live, and copied. The call writes one handle, to a local that outlives it.

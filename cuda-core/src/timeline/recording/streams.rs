@@ -7,7 +7,7 @@ use cuda_sys::symbol as cu;
 
 use crate::context::{Context, RawContext};
 use crate::error::Result;
-use crate::process::{FailedRelease, released};
+use crate::process::{Failed, released};
 use crate::timeline::capture::refuse_captured;
 use crate::timeline::{RawStream, Timeline};
 use crate::types::Resource;
@@ -29,7 +29,7 @@ pub(crate) fn take(context: &Context) -> Option<RawStream> {
 
 /// Keeps a capture's stream, or destroys it. Its timeline is closed and nothing refers to the stream any
 /// more. A stream whose handle other code had is destroyed: it may have attributes, or work, of that code.
-pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<(), FailedRelease> {
+pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<(), Failed> {
     let context = timeline.context();
     let is_private = !timeline.is_known_elsewhere();
     // If the driver failed to end the capture, the stream may still be captured.
@@ -57,7 +57,7 @@ pub(crate) fn trim() -> Result<()> {
 }
 
 /// Destroys a stream that nothing refers to any more.
-pub(crate) fn destroy(stream: RawStream) -> Result<(), FailedRelease> {
+pub(crate) fn destroy(stream: RawStream) -> Result<(), Failed> {
     // SAFETY: a live stream, by the caller's promise, whose handle is not used after this. Pending work
     // completes: cuStreamDestroy returns at once and "the resources associated with hStream will be released
     // automatically once the device has completed all work".

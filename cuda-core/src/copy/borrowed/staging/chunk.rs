@@ -8,7 +8,7 @@ use crate::context::kept;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::{HostAddress, pinned_pool};
-use crate::process::{FailedRelease, drop_hook};
+use crate::process::{Failed, drop_hook};
 use crate::timeline::ledger::Fences;
 use crate::types::Resource;
 use crate::util::lock;
@@ -90,7 +90,7 @@ impl StagingChunk {
 
     /// Gives the memory back once the fences are reached; see
     /// [`Slabs::give`](pinned_pool::Slabs::give).
-    pub(super) fn give(self, fences: Fences) -> Result<(), FailedRelease> {
+    pub(super) fn give(self, fences: Fences) -> Result<(), Failed> {
         let base = match self.memory {
             StagingMemory::Pinned(memory) => return pinned_pool::SHARED.give(memory, fences),
             StagingMemory::Pageable(base) => base,

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::PinnedPool;
 use crate::host::pinned_pool::SIGNALS;
-use crate::process::{FailedRelease, Pass, driver, workers};
+use crate::process::{Failed, Pass, driver, workers};
 use crate::timeline::ledger::Fences;
 use crate::timeline::recording::streams;
 use crate::timeline::{Bound, Mark, StagingSlot, StreamCore, Timeline};
@@ -408,12 +408,12 @@ pub fn trim_staging() -> Result<usize> {
             return streams::trim().map(|()| gone);
         };
         let given = chunk.give(Fences::none());
-        if let Err(FailedRelease::Kept(error)) = given {
+        if let Err(Failed::Refused(error)) = given {
             lock(&POOL).idle.push_front(chunk);
             return Err(error);
         }
         chunk.uncount();
-        if let Err(FailedRelease::Unknown(error)) = given {
+        if let Err(Failed::Unknown(error)) = given {
             chunk.report_lost(error.clone());
             return Err(error);
         }
