@@ -34,25 +34,8 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// again only if it returned [`Refused`](Failed::Refused).
     fn release(&mut self, address: CUdeviceptr) -> Result<(), Failed>;
 
-    /// Whether streams of all devices use the memory as if it were their own device's.
-    fn is_everywhere(&self) -> bool {
-        false
-    }
-
-    /// Whether safe code on the host reaches the memory.
-    fn is_visible_to_the_host(&self) -> bool {
-        false
-    }
-
-    /// Whether the memory comes from `cuMemAlloc`: other processes can open such memory.
-    fn is_plain(&self) -> bool {
-        false
-    }
-
-    /// Whether the memory belongs to its context, as that of `cuMemAlloc` does: other devices reach
-    /// it only by peer access.
-    fn is_in_the_context(&self) -> bool {
-        self.is_plain()
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits::default()
     }
 
     /// The stream in whose order the owner frees the memory, if there is one.
@@ -66,19 +49,9 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
         true
     }
 
-    /// Whether work that uses the memory frees it. Then this crate neither frees it nor waits for work.
-    fn is_freed_by_work(&self) -> bool {
-        false
-    }
-
     /// Whether the memory is registered with the NCCL communicator at this address.
     fn is_registered_with(&self, communicator: usize) -> bool {
         let _ = communicator;
-        false
-    }
-
-    /// Whether work on the memory may wait for other processes, and so forever.
-    fn waits_for_others(&self) -> bool {
         false
     }
 
@@ -90,7 +63,34 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
     }
 }
 
+/// What an owner says of its memory.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OwnerTraits {
+    /// Streams of all devices use the memory as if it were their own device's.
+    pub(crate) everywhere: bool,
+    /// Safe code on the host reaches the memory.
+    pub(crate) visible_to_the_host: bool,
+    /// The memory comes from `cuMemAlloc`: other processes can open such memory.
+    pub(crate) plain: bool,
+    /// The memory belongs to its context, as that of `cuMemAlloc` does: other devices reach it only by peer
+    /// access.
+    pub(crate) in_the_context: bool,
+    /// Work that uses the memory frees it. Then this crate neither frees it nor waits for work.
+    pub(crate) freed_by_work: bool,
+    /// Work on the memory may wait for other processes, and so forever.
+    pub(crate) waits_for_others: bool,
+}
+
 impl DeviceBacking {
+    /// What the owner says of the memory; the default if there is none.
+    #[inline]
+    pub(crate) fn traits(&self) -> OwnerTraits {
+        match self {
+            DeviceBacking::Owned { owner, .. } => owner.traits(),
+            _ => OwnerTraits::default(),
+        }
+    }
+
     /// The stream in whose order the memory is freed, if there is one.
     #[inline]
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
@@ -113,7 +113,7 @@ impl DeviceBacking {
             DeviceBacking::Cached(home) => home.is_in_the_context(),
             DeviceBacking::Home(_) => false,
             DeviceBacking::Served { allocator, .. } => custom::is_in_the_context(allocator),
-            DeviceBacking::Owned { owner, .. } => owner.is_in_the_context(),
+            DeviceBacking::Owned { owner, .. } => owner.traits().in_the_context,
         }
     }
 

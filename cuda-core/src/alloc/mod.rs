@@ -24,7 +24,7 @@ pub(crate) mod functions;
 
 pub use allocator::Allocator;
 pub(crate) use allocator::Choice;
-pub(crate) use backing::{DeviceBacking, MemoryOwner};
+pub(crate) use backing::{DeviceBacking, MemoryOwner, OwnerTraits};
 pub use caching::pool::CachingPool;
 pub use driver_pool::memory_pool::MemoryPool;
 pub use pitched::PitchedBuffer;

@@ -3,7 +3,7 @@
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
-use crate::alloc::{DeviceBacking, MemoryOwner};
+use crate::alloc::{DeviceBacking, MemoryOwner, OwnerTraits};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{
@@ -46,8 +46,8 @@ impl MemoryOwner for Plain {
         unsafe { free(address) }
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { plain: true, in_the_context: true, ..OwnerTraits::default() }
     }
 }
 

@@ -77,20 +77,14 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     let stream = core.bind_work(op)?;
     let crossing = cross([near, far]);
     let ends = || ends((&source, near), (&view, far));
-    let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
+    let (_entered, copies) = if_captured(op, &stream, crossing.is_some(), ends)?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides have equal length and stay allocated until this copy is done: freeing either
     // waits for the mark that follows the copy. So does access to the host's side. The buffers and
     // the stream keep both contexts alive.
     let call = move |stream| unsafe { copy.enqueue(stream) };
-    stream.submit_copy(op, &mut touches, || notes(&mut captured), call).1
-}
-
-/// Takes the notes that a capture makes of a copy.
-#[cold]
-fn notes(captured: &mut Option<CapturedCopy>) -> Notes {
-    let copies = captured.as_mut().and_then(|it| it.copies.take());
-    Notes { copies: copies.into_iter().collect(), ..Notes::default() }
+    let notes = || Notes { copies, ..Notes::default() };
+    stream.submit_copy(op, &mut touches, notes, call).1
 }
 
 /// Returns the ends of a copy between two devices, with the contexts that they count as being of.
@@ -111,47 +105,36 @@ fn cross(ends: [Option<&Context>; 2]) -> Option<Crossing> {
     }
 }
 
-/// What a captured copy needs.
-struct CapturedCopy {
-    /// Makes the stream's context current during the capture of the copy. The driver checks the access
-    /// of the current context's device, and cannot instantiate some copies that were captured without a
-    /// current context.
-    _entered: Entered,
-    /// The graph's note of a copy between devices.
-    copies: Option<CopiesBetween>,
+/// If the stream is captured, [enters the context](enter_if_captured), and makes the graph's note of a copy
+/// between devices. The caller holds the [crossing](cross) of such a copy.
+///
+/// # Errors
+/// Those of [`CopiesBetween::captured`].
+#[inline]
+fn if_captured<'a>(
+    op: &'static str,
+    stream: &Bound<'_>,
+    crosses: bool,
+    ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
+) -> Result<(Option<Entered>, Vec<CopiesBetween>)> {
+    if stream.timeline().recording().is_none() {
+        return Ok((None, Vec::new()));
+    }
+    when_captured(op, stream.core().context(), if crosses { ends() } else { None })
 }
 
-impl CapturedCopy {
-    /// Returns [`None`] if the stream is not captured. Called while the copy [crosses](cross).
-    ///
-    /// # Errors
-    /// Those of [`CopiesBetween::captured`].
-    #[inline]
-    fn of<'a>(
-        op: &'static str,
-        stream: &Bound<'_>,
-        crosses: bool,
-        ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
-    ) -> Result<Option<Self>> {
-        if stream.timeline().recording().is_none() {
-            return Ok(None);
-        }
-        let ends = if crosses { ends() } else { None };
-        Self::of_captured(op, stream.core().context(), ends).map(Some)
-    }
-
-    #[cold]
-    fn of_captured(
-        op: &'static str,
-        context: &Context,
-        ends: Option<[CopyEnd<'_>; 2]>,
-    ) -> Result<Self> {
-        let copies = ends.map(|ends| CopiesBetween::captured(op, context, ends)).transpose()?;
-        Ok(Self { _entered: context.enter_briefly()?, copies })
-    }
+#[cold]
+fn when_captured(
+    op: &'static str,
+    context: &Context,
+    ends: Option<[CopyEnd<'_>; 2]>,
+) -> Result<(Option<Entered>, Vec<CopiesBetween>)> {
+    let copies = ends.map(|ends| CopiesBetween::captured(op, context, ends)).transpose()?;
+    Ok((Some(context.enter_briefly()?), copies.into_iter().collect()))
 }
 
-/// Enters the context as [`CapturedCopy::_entered`] does, for a copy of which the graph notes nothing.
+/// Makes the stream's context current while a copy is captured. The driver checks the access of the current
+/// context's device, and cannot instantiate some copies that were captured without a current context.
 #[inline]
 pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
     let captured = stream.timeline().recording().is_some();

@@ -7,12 +7,11 @@ use cuda_sys::symbol as cu;
 
 use crate::alloc::PitchedBuffer;
 use crate::context::Context;
-use crate::copy::{
-    CapturedCopy, CopySide, Geometry, Shape, at_one_end, cross, ends, notes, same_extent,
-};
+use crate::copy::{CopySide, Geometry, Shape, at_one_end, cross, ends, if_captured, same_extent};
 use crate::error::Result;
 use crate::memory::{Buffer, DeviceMemory, Memory, Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::recording::Notes;
 use crate::types::Pod;
 use crate::util::debug_by;
 
@@ -223,7 +222,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         let crossing = cross([near, far]);
         let ends = || ends((&source.bytes, near), (&view, far));
-        let mut captured = CapturedCopy::of(op, &stream, crossing.is_some(), ends)?;
+        let (_entered, copies) = if_captured(op, &stream, crossing.is_some(), ends)?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         let call = |stream| {
             if peers {
@@ -244,7 +243,8 @@ impl<K: StreamKind> Stream<K> {
             // stay allocated until the completion of the mark that follows this copy.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
-        stream.submit_copy(op, &mut touches, || notes(&mut captured), call).1
+        let notes = || Notes { copies, ..Notes::default() };
+        stream.submit_copy(op, &mut touches, notes, call).1
     }
 }
 

@@ -46,7 +46,7 @@ impl memory::MemoryKind for DeviceMemory {
             DeviceBacking::Served { home, allocator } => unsafe {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
-            DeviceBacking::Owned { owner, .. } if owner.is_freed_by_work() => Ok(()),
+            DeviceBacking::Owned { owner, .. } if owner.traits().freed_by_work => Ok(()),
             DeviceBacking::Owned { owner, .. } => {
                 owner.given_at().into_iter().for_each(|point| fences.forget(point));
                 match owner.home().filter(|_| !fences.is_empty()) {
@@ -62,18 +62,18 @@ impl memory::MemoryKind for DeviceMemory {
         match &block.backing {
             DeviceBacking::Cached(_) | DeviceBacking::Home(_) => false,
             DeviceBacking::Served { .. } => true,
-            DeviceBacking::Owned { owner, .. } => !owner.is_freed_by_work(),
+            DeviceBacking::Owned { owner, .. } => !owner.traits().freed_by_work,
         }
     }
 
     fn waits_for_others(block: &Block<Self>) -> bool {
-        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.waits_for_others())
+        block.backing.traits().waits_for_others
     }
 
     fn free_by(block: Block<Self>, free: fn(Block<Self>, Result<()>)) {
         let mut uses = Fences::none();
         if let DeviceBacking::Owned { owner, .. } = &block.backing {
-            if !owner.is_freed_by_work() {
+            if !owner.traits().freed_by_work {
                 uses = block.ledger.last_uses(&block.whole());
                 owner.given_at().into_iter().for_each(|point| uses.forget(point));
             }
@@ -97,10 +97,7 @@ impl memory::MemoryKind for DeviceMemory {
     /// A graph is lent managed memory at each launch, and keeps other memory.
     #[inline]
     fn in_graphs(block: &Block<Self>) -> InGraphs {
-        match &block.backing {
-            DeviceBacking::Owned { owner, .. } if owner.is_visible_to_the_host() => InGraphs::Lent,
-            _ => InGraphs::Kept,
-        }
+        if block.backing.traits().visible_to_the_host { InGraphs::Lent } else { InGraphs::Kept }
     }
 
     fn number(address: CUdeviceptr) -> u64 {
@@ -116,18 +113,18 @@ impl memory::Located for DeviceMemory {
 
     #[cold]
     fn is_everywhere(block: &Block<Self>) -> bool {
-        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.is_everywhere())
+        block.backing.traits().everywhere
     }
 
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.backing {
             // Memory of a graph, which allocates it in a pool.
-            DeviceBacking::Owned { owner, context } if owner.is_freed_by_work() => {
+            DeviceBacking::Owned { owner, context } if owner.traits().freed_by_work => {
                 Some(Confined::to_device(context.device()))
             }
             // Managed, virtual, or shared in some other way: `is_closed_to` asks its owner.
-            DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
+            DeviceBacking::Owned { owner, .. } if !owner.traits().in_the_context => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
         }

@@ -7,7 +7,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
-use crate::alloc::{MemoryOwner, owned, plain};
+use crate::alloc::{MemoryOwner, OwnerTraits, owned, plain};
 use crate::context::{Context, of_context};
 use crate::error::{Error, OutOfBounds, Rejected, Result};
 use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
@@ -240,8 +240,8 @@ impl MemoryOwner for MappedExternal {
         Ok(())
     }
 
-    fn is_in_the_context(&self) -> bool {
-        true
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { in_the_context: true, ..OwnerTraits::default() }
     }
 }
 

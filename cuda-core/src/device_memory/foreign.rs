@@ -213,7 +213,7 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         let why = match &block.backing {
             DeviceBacking::Home(_) => None,
-            DeviceBacking::Owned { owner, .. } if owner.is_plain() => None,
+            DeviceBacking::Owned { owner, .. } if owner.traits().plain => None,
             DeviceBacking::Served { allocator, .. } if allocator.is_plain() => None,
             DeviceBacking::Cached(_) => Some(
                 "the memory is part of a larger block of a caching pool: allocate it with \

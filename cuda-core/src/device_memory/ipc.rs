@@ -4,7 +4,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
-use crate::alloc::{DeviceBacking, MemoryOwner, owned};
+use crate::alloc::{MemoryOwner, OwnerTraits, owned};
 use crate::context::Context;
 use crate::error::{Error, OutOfBounds, Result, asked};
 use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
@@ -41,8 +41,8 @@ impl MemoryOwner for Opened {
         self.0.release("cuIpcCloseMemHandle", || unsafe { cu::cuIpcCloseMemHandle(address) })
     }
 
-    fn is_in_the_context(&self) -> bool {
-        true
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { in_the_context: true, ..OwnerTraits::default() }
     }
 }
 
@@ -62,8 +62,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
         let op = "cuIpcGetMemHandle";
         let block = self.storage.block();
         Error::unless(block.bytes != 0, op, "the buffer is empty")?;
-        let plain =
-            matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.is_plain());
+        let plain = block.backing.traits().plain;
         Error::unless(plain, op, "only memory of `Context::alloc` has a handle")?;
         let handle = self.context().ask(op, [0; 64], |handle| {
             // SAFETY: the call writes a handle, of this size and aligned to one byte, to an exclusive

@@ -4,7 +4,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::alloc::{MemoryOwner, owned_storage, plain};
+use crate::alloc::{MemoryOwner, OwnerTraits, owned_storage, plain};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
@@ -70,12 +70,9 @@ impl MemoryOwner for ManagedOwner {
         unsafe { plain::free(address) }
     }
 
-    fn is_everywhere(&self) -> bool {
-        self.concurrent
-    }
-
-    fn is_visible_to_the_host(&self) -> bool {
-        true
+    fn traits(&self) -> OwnerTraits {
+        let everywhere = self.concurrent;
+        OwnerTraits { everywhere, visible_to_the_host: true, ..OwnerTraits::default() }
     }
 }
 

@@ -4,7 +4,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::GraphBuilder;
 use super::capture::bind_captured;
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::alloc::{DeviceBacking, MemoryOwner, OwnerTraits};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{ALIGNMENT, Block, Buffer, DeviceBuffer, NOWHERE, Storage, byte_len};
@@ -21,8 +21,8 @@ impl MemoryOwner for OfGraph {
         Ok(())
     }
 
-    fn is_freed_by_work(&self) -> bool {
-        true
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { freed_by_work: true, ..OwnerTraits::default() }
     }
 
     /// Asked only about other devices, since this is memory of a device. The driver opens it to the

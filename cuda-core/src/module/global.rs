@@ -4,7 +4,7 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
-use crate::alloc::{MemoryOwner, owned};
+use crate::alloc::{MemoryOwner, OwnerTraits, owned};
 use crate::context::Context;
 use crate::error::{Error, Result, c_string};
 use crate::memory::{DeviceBuffer, PointerAttributes, elements};
@@ -91,8 +91,8 @@ impl MemoryOwner for GlobalLease {
         Ok(())
     }
 
-    fn is_in_the_context(&self) -> bool {
-        !self.is_managed
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { in_the_context: !self.is_managed, ..OwnerTraits::default() }
     }
 }
 

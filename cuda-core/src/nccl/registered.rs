@@ -13,8 +13,8 @@ use super::library::{Deregister, missing};
 use super::polling::NcclScope;
 use super::ranks::Ranks;
 use super::remains::free_after;
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
+use crate::alloc::{DeviceBacking, MemoryOwner, OwnerTraits};
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, WrongContext};
 use crate::memory::{Buffer, DeviceMemory, Storage};
@@ -60,29 +60,17 @@ impl MemoryOwner for RegisteredOwner {
         self.owner.release(address)
     }
 
-    fn is_everywhere(&self) -> bool {
-        self.owner.is_everywhere()
-    }
-
-    fn is_visible_to_the_host(&self) -> bool {
-        self.owner.is_visible_to_the_host()
+    fn traits(&self) -> OwnerTraits {
+        OwnerTraits { waits_for_others: true, plain: false, ..self.owner.traits() }
     }
 
     fn is_open_to(&self, device: Device, access: Access) -> bool {
         self.owner.is_open_to(device, access)
     }
 
-    fn is_in_the_context(&self) -> bool {
-        self.owner.is_in_the_context()
-    }
-
     fn is_registered_with(&self, communicator: usize) -> bool {
         let own = Arc::as_ptr(&self.joined).addr() == communicator;
         own || self.owner.is_registered_with(communicator)
-    }
-
-    fn waits_for_others(&self) -> bool {
-        true
     }
 }
 
@@ -137,10 +125,8 @@ impl Joined {
             return Err(missing(REGISTER));
         };
         let pages = block.address % PAGE == 0 && block.bytes as u64 % PAGE == 0;
-        let own = match &block.backing {
-            DeviceBacking::Owned { owner, .. } => !owner.is_freed_by_work(),
-            _ => false,
-        };
+        let is_owned = matches!(block.backing, DeviceBacking::Owned { .. });
+        let own = is_owned && !block.backing.traits().freed_by_work;
         let why =
             "NCCL registers whole pages, and other memory may share these: use a `VirtualBuffer`";
         Error::unless(own && pages, REGISTER, why)?;

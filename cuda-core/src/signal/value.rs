@@ -258,11 +258,9 @@ fn require_served<T: Pod>(
     context: &Context,
 ) -> Result<()> {
     let backing = &memory.block().backing;
-    let is_owned = matches!(
-        backing,
-        DeviceBacking::Owned { owner, .. } if !owner.is_freed_by_work() && !owner.is_visible_to_the_host()
-    );
-    let is_served = backing.is_in_the_context() || is_owned;
+    let traits = backing.traits();
+    let is_owned = matches!(backing, DeviceBacking::Owned { .. }) && !traits.freed_by_work;
+    let is_served = backing.is_in_the_context() || is_owned && !traits.visible_to_the_host;
     let why = "CUDA does not do this in memory of the driver's pools, as that of an allocator is unless it says \
                otherwise, nor in a graph's or managed memory: use a `Signal`, or `Context::alloc`";
     Error::unless(is_served, op, why)?;

@@ -46,20 +46,17 @@ const ALIGNMENT: usize = 256;
 
 /// Chunks without a lease.
 struct StagingPool {
+    /// Each with the points up to which devices use it: idle if they are reached, else pending.
+    ///
     /// The chunk used last comes last, and is reused last: the caches of a core that has read a
     /// device's writes to it hold it for a while, and a device is slow to write to cached lines.
-    idle: VecDeque<StagingChunk>,
-    /// Chunks that devices may still use, until they reach these points; each stream's oldest first.
-    pending: VecDeque<(StagingChunk, Fences)>,
+    chunks: VecDeque<(StagingChunk, Fences)>,
     /// Bytes of all chunks by size class: the logarithm of the size, which is a power of two.
     allocated: [usize; usize::BITS as usize],
 }
 
-static POOL: Mutex<StagingPool> = Mutex::new(StagingPool {
-    idle: VecDeque::new(),
-    pending: VecDeque::new(),
-    allocated: [0; usize::BITS as usize],
-});
+static POOL: Mutex<StagingPool> =
+    Mutex::new(StagingPool { chunks: VecDeque::new(), allocated: [0; usize::BITS as usize] });
 
 /// A chunk in use; it returns to the pool when its last region is dropped.
 pub(crate) struct Lease {
@@ -103,18 +100,16 @@ impl Drop for Lease {
         if driver::is_gone() {
             return;
         }
-        let last = std::mem::replace(&mut *lock(&self.last), Fences::none());
+        let mut last = std::mem::replace(&mut *lock(&self.last), Fences::none());
         let done = last.are_known_reached();
-        if done && self.chunk.is_pageable() {
-            self.chunk.discard();
-            return;
-        }
-        let mut pool = lock(&POOL);
         if done {
-            pool.idle.push_back(self.chunk);
-        } else {
-            pool.pending.push_back((self.chunk, last));
+            if self.chunk.is_pageable() {
+                return self.chunk.discard();
+            }
+            // Drops the timelines, outside the lock.
+            last = Fences::none();
         }
+        lock(&POOL).chunks.push_back((self.chunk, last));
     }
 }
 
@@ -230,18 +225,16 @@ fn take_known(bytes: usize) -> Option<StagingChunk> {
 }
 
 fn find_known(bytes: usize, wanted: &dyn Fn(&StagingChunk) -> bool) -> Option<StagingChunk> {
-    let mut pool = lock(&POOL);
     let fits = |chunk: &StagingChunk| chunk.bytes == bytes && wanted(chunk);
-    if let Some(at) = pool.idle.iter().position(fits) {
-        return pool.idle.remove(at);
-    }
-    let done = |(chunk, last): &(StagingChunk, Fences)| fits(chunk) && last.are_known_reached();
-    let at = pool.pending.iter().position(done)?;
-    let (chunk, last) = pool.pending.remove(at)?;
-    // Dropping the last reference to a timeline destroys its events, so it happens outside the lock.
-    drop(pool);
-    drop(last);
-    Some(chunk)
+    take_first(&|chunk, last| fits(chunk) && last.are_known_reached()).map(|(chunk, _)| chunk)
+}
+
+/// Takes the first chunk that is `wanted`. The caller drops its points outside the lock: dropping the last
+/// reference to a timeline destroys its events.
+fn take_first(wanted: &dyn Fn(&StagingChunk, &Fences) -> bool) -> Option<(StagingChunk, Fences)> {
+    let mut pool = lock(&POOL);
+    let at = pool.chunks.iter().position(|(chunk, last)| wanted(chunk, last))?;
+    pool.chunks.remove(at)
 }
 
 /// Takes a chunk that is known to be done, or a pending one that a query finds done, `own` ones first.
@@ -279,7 +272,7 @@ fn take_asked(
             continue;
         }
         busy.push(pending.timeline.id());
-        lock(&POOL).pending.push_front((chunk, last));
+        lock(&POOL).chunks.push_front((chunk, last));
     }
     None
 }
@@ -295,11 +288,10 @@ fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Stag
     }
 }
 
+/// Takes the first chunk whose points are `wanted`. Another thread may have made it idle since
+/// [`take_known`] found none.
 fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(StagingChunk, Fences)> {
-    let mut pool = lock(&POOL);
-    let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
-    let at = pool.pending.iter().position(fits)?;
-    pool.pending.remove(at)
+    take_first(&|chunk, last| chunk.bytes == bytes && wanted(last))
 }
 
 /// Whether one of the points can never be proven complete.
@@ -356,11 +348,9 @@ fn set_aside(chunk: StagingChunk, last: Fences, error: Error) {
 /// Drops points that are known to have been reached, and so the streams they refer to. No driver call.
 fn prune() {
     let mut pool = lock(&POOL);
-    let all = std::mem::take(&mut pool.pending).into_iter();
-    let (done, pending): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());
-    pool.pending = pending.into();
-    let (chunks, spent): (Vec<_>, Vec<_>) = done.into_iter().unzip();
-    pool.idle.extend(chunks);
+    let all = pool.chunks.iter_mut().map(|(_, last)| last);
+    let reached = all.filter(|last| last.are_known_reached());
+    let spent: Vec<_> = reached.map(|last| std::mem::replace(last, Fences::none())).collect();
     // Dropping the last reference to a timeline destroys its events, so it happens outside the lock.
     drop(pool);
     drop(spent);
@@ -386,30 +376,27 @@ fn prune() {
 pub fn trim_staging() -> Result<usize> {
     driver::ensure()?;
     workers::end();
-    let pending = std::mem::take(&mut lock(&POOL).pending);
-    for (chunk, last) in pending {
+    let count = lock(&POOL).chunks.len();
+    for _ in 0..count {
+        let Some((chunk, last)) = take_first(&|_, _| true) else { break };
         if is_lost(&last) {
             set_aside(chunk, last, Error::LostStream);
             continue;
         }
-        let done = last.query().unwrap_or(false);
-        let mut pool = lock(&POOL);
-        if done {
-            pool.idle.push_back(chunk);
-        } else {
-            pool.pending.push_back((chunk, last));
-        }
+        // If the query fails, the chunk stays pending.
+        let _ = last.query();
+        lock(&POOL).chunks.push_back((chunk, last));
     }
     let mut gone = 0;
     loop {
-        let Some(chunk) = lock(&POOL).idle.pop_front() else {
+        let Some((chunk, _)) = take_first(&|_, last| last.are_known_reached()) else {
             gone += PinnedPool::shared().trim(0)?;
             gone += SIGNALS.trim(0)?;
             return streams::trim().map(|()| gone);
         };
         let given = chunk.give(Fences::none());
         if let Err(Failed::Refused(error)) = given {
-            lock(&POOL).idle.push_front(chunk);
+            lock(&POOL).chunks.push_front((chunk, Fences::none()));
             return Err(error);
         }
         chunk.uncount();
