@@ -11,7 +11,7 @@ use cuda_sys::{
     CUresult, CUstream, symbol as cu,
 };
 
-use crate::copy::{Geometry, PitchedMut, at_home};
+use crate::copy::{Geometry, PitchedMut, at_home, enter_if_captured};
 use crate::error::Result;
 use crate::memory::{DeviceMemory, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};
@@ -304,6 +304,7 @@ impl<K: StreamKind> Stream<K> {
         let op = value.op();
         at_home(op, core, &bytes.as_view())?;
         let stream = core.bind_work(op)?;
+        let _entered = enter_if_captured(&stream)?;
         let call = |stream| {
             let filled = match pattern {
                 // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
@@ -342,6 +343,8 @@ impl<K: StreamKind> Stream<K> {
         // stays allocated until the completion of the mark that follows this fill.
         let call =
             |stream| unsafe { value.fill(address, len, stream) }.err().unwrap_or(CUDA_SUCCESS);
+        // The fill copies what it has filled.
+        let _entered = enter_if_captured(&self.core().bind_work(value.op())?)?;
         self.submit_fill(value.op(), to, call)
     }
 

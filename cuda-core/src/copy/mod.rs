@@ -134,7 +134,8 @@ fn when_captured(
 }
 
 /// Makes the stream's context current while a copy is captured. The driver checks the access of the current
-/// context's device, and cannot instantiate some copies that were captured without a current context.
+/// context's device. Of copies that were captured without a current context, it cannot instantiate some, and
+/// cannot replace those of memory of its pools.
 #[inline]
 pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
     let captured = stream.timeline().recording().is_some();

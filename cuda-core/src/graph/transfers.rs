@@ -32,9 +32,10 @@ impl GraphExec {
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for a node of
     /// another graph than this was [instantiated](crate::Graph::instantiate) from;
     /// [`Error::WrongDevice`] and [`Error::WrongContext`] for memory of another device or context
-    /// than that of the stream that the operation was captured on; the driver's. The executable is
-    /// then unchanged, unless earlier work may have caused the error: it then keeps what both forms
-    /// of the operation use.
+    /// than that of the stream that the operation was captured on; the driver's, such as
+    /// `CUDA_ERROR_INVALID_VALUE` if memory of the driver's pools takes the place of other memory,
+    /// or the other way round. The executable is then unchanged, unless earlier work may have
+    /// caused the error: it then keeps what both forms of the operation use.
     ///
     /// For a copy between devices, also [`Error::Invalid`]
     /// * if access between them was revoked since the graph was instantiated;

@@ -39,7 +39,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::GraphUpdate`], with the reason and the node, if the graphs differ in more than what
-    /// their operations act on. This executable is then unchanged, and can be launched.
+    /// their operations act on, or a copy has memory of the driver's pools where it had other
+    /// memory, or the other way round. This executable is then unchanged, and can be launched.
     ///
     /// [`Error::Invalid`] if the other graph
     /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;

@@ -14,7 +14,17 @@ macro_rules! copy_words {
 }
 
 fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
-    let alloc = || freed_behind_a_stall(|| stream.alloc(100));
+    filled(stream, || freed_behind_a_stall(|| stream.alloc(100)))
+}
+
+fn buffers_of(stream: &Stream, allocator: &Allocator) -> Result<[DeviceBuffer<u32>; 3]> {
+    filled(stream, || stream.alloc_with(allocator, 100))
+}
+
+fn filled(
+    stream: &Stream,
+    alloc: impl Fn() -> Result<DeviceBuffer<u32>>,
+) -> Result<[DeviceBuffer<u32>; 3]> {
     let mut buffers = [alloc()?, alloc()?, alloc()?];
     for (buffer, value) in buffers.iter_mut().zip(10..) {
         stream.fill(buffer, value)?;
@@ -368,21 +378,48 @@ gpu_test! {
     needs 1;
     fn s07_the_other_nodes_of_an_operation_go_on_using_its_memory() -> Result<()> {
         let (context, stream) = one_stream()?;
-        let mut wide = freed_behind_a_stall(|| stream.alloc::<[u32; 2]>(1000))?;
-        let [x, mut y, _] = buffers(&stream)?;
-        // The capture makes a memset for each half of the first values, and a copy of these to the others.
-        let graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
         let is_copy = |node: &&GraphNode<'_>| node.kind() == sys::CU_GRAPH_NODE_TYPE_MEMCPY;
-        let copy = graph.nodes()?.iter().find(is_copy).expect("it is among them").id();
-        let mut exec = graph.instantiate()?;
-        drop(graph);
-        exec.set_copy(copy, &x, &mut y)?;
-        drop(wide);
-        let mut poison = stream.alloc::<[u32; 2]>(1000)?;
-        stream.fill(&mut poison, [5, 5])?;
-        exec.launch(&stream)?;
-        assert_eq!(stream.download_vec(&poison)?, [[5, 5]; 1000]);
-        assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        for allocator in [Allocator::cache(), Allocator::driver_pool()] {
+            let alloc = || stream.alloc_with::<[u32; 2]>(&allocator, 1000);
+            let mut wide = alloc()?;
+            let [x, mut y, _] = buffers_of(&stream, &allocator)?;
+            // The capture makes a memset for each half of the first values, and a copy of these to the
+            // others.
+            let graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
+            let copy = graph.nodes()?.iter().find(is_copy).expect("it is among them").id();
+            let mut exec = graph.instantiate()?;
+            drop(graph);
+            exec.set_copy(copy, &x, &mut y)?;
+            drop(wide);
+            let mut poison = alloc()?;
+            stream.fill(&mut poison, [5, 5])?;
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&poison)?, [[5, 5]; 1000]);
+            assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        }
+        Ok(())
+    }
+}
+
+// Memory of the driver's pools belongs to no context, other memory does. The driver replaces neither by the
+// other.
+gpu_test! {
+    needs 1;
+    fn l_a_copy_stays_in_memory_of_its_kind() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let (cache, pool) = (Allocator::cache(), Allocator::driver_pool());
+        for (own, others) in [(&cache, &pool), (&pool, &cache)] {
+            let [x, mut y, _] = buffers_of(&stream, own)?;
+            let [other, mut beside, _] = buffers_of(&stream, others)?;
+            let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
+            let copy = graph.nodes()?[0].id();
+            let mut exec = graph.instantiate()?;
+            let refused = exec.set_copy(copy, &other, &mut beside);
+            let code = refused.err().and_then(|error| error.code());
+            assert_eq!(code, Some(sys::CUDA_ERROR_INVALID_VALUE));
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        }
         Ok(())
     }
 }

@@ -90,12 +90,13 @@ impl<'s> World<'s> {
                 let allocator = &all[usize::from(allocator) % all.len()];
                 let mut buffer = stream.alloc_with(allocator, LEN)?;
                 stream.fill(&mut buffer, value)?;
-                let held = self.memory.hold(buffer, value);
+                let is_pooled = *allocator == Allocator::driver_pool();
+                let held = self.memory.hold(buffer, value, is_pooled);
                 self.memory.device.push(held);
             }
             Step::Pin { value } if self.memory.pinned.len() < MOST => {
                 let buffer = PinnedBuffer::from_slice(&self.context, &[value; LEN])?;
-                let held = self.memory.hold(buffer, value);
+                let held = self.memory.hold(buffer, value, false);
                 self.memory.pinned.push(held);
             }
             Step::ReplaceStream { stream } => {

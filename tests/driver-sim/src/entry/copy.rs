@@ -254,7 +254,7 @@ fn submit(
             call.violation(ViolationKind::Overlap, message);
         }
     }
-    let kind = NodeKind::Memcpy(CopyParams::linear(to, from, bytes));
+    let kind = NodeKind::Memcpy(CopyParams::linear(call, to, from, bytes));
     let mut submission = Submission::new(stream, kind, Work::Copy { dst, src, bytes });
     submission.accesses.extend(read.into_iter().chain(write));
     finish(call, submission, wait)

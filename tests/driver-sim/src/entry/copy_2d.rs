@@ -224,7 +224,7 @@ unsafe fn rows(
             unsafe { stage(call, home, src, *bytes) };
         }
     }
-    let kind = NodeKind::Memcpy(CopyParams(*copy));
+    let kind = NodeKind::Memcpy(CopyParams::new(call, *copy));
     let mut submission = Submission::new(home, kind, Work::Each(rows.works));
     submission.accesses = rows.accesses;
     finish(call, submission, rows.to_pageable)

@@ -2,6 +2,7 @@
 
 use cuda_sys::*;
 
+use crate::call::Call;
 use crate::engine::kernel::Arguments;
 use crate::engine::work::{Access, HostPtr, Work};
 use crate::graph::condition::ConditionalNode;
@@ -132,7 +133,13 @@ pub(crate) struct KernelLaunch {
 
 /// The description of a copy, as the program passed it or would have passed it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CopyParams(pub(crate) CUDA_MEMCPY3D);
+pub(crate) struct CopyParams {
+    pub(crate) copy: CUDA_MEMCPY3D,
+    /// Whether source and destination are memory of a pool, which belongs to no context.
+    pub(crate) pooled: [bool; 2],
+    /// Captured from or to such memory while no context was current.
+    pub(crate) without_context: bool,
+}
 
 // SAFETY: the simulator returns the pointers to the program, and dereferences none: a node has places of its
 // own for what it copies.
@@ -140,7 +147,7 @@ unsafe impl Send for CopyParams {}
 
 impl CopyParams {
     /// Describes a copy of `bytes` in one row.
-    pub(crate) fn linear(dst: End, src: End, bytes: usize) -> Self {
+    pub(crate) fn linear(call: &Call, dst: End, src: End, bytes: usize) -> Self {
         let mut copy =
             CUDA_MEMCPY3D { WidthInBytes: bytes, Height: 1, Depth: 1, ..Default::default() };
         match src {
@@ -173,7 +180,20 @@ impl CopyParams {
         }
         (copy.srcPitch, copy.srcHeight) = (bytes, 1);
         (copy.dstPitch, copy.dstHeight) = (bytes, 1);
-        Self(copy)
+        Self::new(call, copy)
+    }
+
+    /// Describes a copy that the thread enqueues.
+    pub(crate) fn new(call: &Call, copy: CUDA_MEMCPY3D) -> Self {
+        let is_pooled = |kind, address| {
+            let is_named = [CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED].contains(&kind);
+            let block = is_named.then(|| call.space.find(address)).flatten();
+            block.is_some_and(|block| call.space.blocks[&block].pool.is_some())
+        };
+        let pooled = [(copy.srcMemoryType, copy.srcDevice), (copy.dstMemoryType, copy.dstDevice)]
+            .map(|(kind, address)| is_pooled(kind, address));
+        let without_context = call.current().is_err() && pooled.contains(&true);
+        Self { copy, pooled, without_context }
     }
 }
 

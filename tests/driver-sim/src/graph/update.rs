@@ -77,15 +77,17 @@ fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
 
 impl Task {
     /// Returns whether a node of an exec can be changed from this task to `other`. The kind must stay, and so
-    /// must the kinds of memory of a copy. Copies and fills of more than one row must keep their size.
+    /// must the kinds of memory of a copy, memory of pools and other memory among them. Copies and fills of more than one row must keep their size.
     pub(crate) fn can_become(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => {
                 let size = |copy: &CUDA_MEMCPY3D| [copy.WidthInBytes, copy.Height, copy.Depth];
-                let (old, new) = (&old.0, &new.0);
+                let same_pools = old.pooled == new.pooled;
+                let (old, new) = (&old.copy, &new.copy);
                 let rows = size(old)[1..] != [1, 1] || size(new)[1..] != [1, 1];
                 old.srcMemoryType == new.srcMemoryType
                     && old.dstMemoryType == new.dstMemoryType
+                    && same_pools
                     && (!rows || size(old) == size(new))
             }
             (NodeKind::Memset(old), NodeKind::Memset(new)) => {

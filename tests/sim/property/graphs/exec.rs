@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use cuda_core::{Error, GraphExec, Stream};
 use cuda_sim::Session;
-use cuda_sys::CUDA_ERROR_NOT_SUPPORTED;
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED};
 
 use super::memory::Memories;
 use super::program::{How, Operands, Planned, Work};
@@ -57,10 +57,12 @@ impl Exec {
         let work = Work { kind: node.op.work.kind, on };
         let id = node.plain().filter(|_| self.how == How::Chain);
         if let (Some(id), Some((op, views))) = (id, memory.choose(work)) {
-            views.set(&mut self.exec, id)?;
-            // After an update, memory that it used stays in use until the next update.
-            self.kept.extend(node.op.pinned().filter(|_| !*known));
-            (node.op, *known) = (op, true);
+            let set = views.set(&mut self.exec, id);
+            if unless(!memory.can_replace(&node.op, &op), set)?.is_some() {
+                // After an update, memory that it used stays in use until the next update.
+                self.kept.extend(node.op.pinned().filter(|_| !*known));
+                (node.op, *known) = (op, true);
+            }
         }
         Ok(())
     }
@@ -135,7 +137,15 @@ fn unless<T>(is_refused: bool, result: cuda_core::Result<T>) -> Result<Option<T>
         Ok(_) if is_refused => Err(Departure::Wrong("not refused".to_owned())),
         Ok(value) => Ok(Some(value)),
         Err(Error::Invalid(_)) if is_refused => Ok(None),
-        Err(error) if is_refused && error.code() == Some(CUDA_ERROR_NOT_SUPPORTED) => Ok(None),
+        Err(error)
+            if is_refused
+                && matches!(
+                    error.code(),
+                    Some(CUDA_ERROR_NOT_SUPPORTED | CUDA_ERROR_INVALID_VALUE)
+                ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

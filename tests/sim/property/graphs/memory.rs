@@ -20,6 +20,8 @@ pub(super) struct Memories {
     pub(super) pinned: Vec<Held<PinnedMemory>>,
     /// Contents by number, also of dropped buffers that graphs still use.
     contents: Vec<Contents>,
+    /// Whether the memory is of the driver's pool, by number.
+    pooled: Vec<bool>,
 }
 
 pub(super) struct Held<M: Memory> {
@@ -45,8 +47,14 @@ pub(super) enum Views<'a> {
 
 impl Memories {
     /// Adds a buffer that is filled with the value.
-    pub(super) fn hold<M: Memory>(&mut self, buffer: Buffer<u8, M>, value: u8) -> Held<M> {
+    pub(super) fn hold<M: Memory>(
+        &mut self,
+        buffer: Buffer<u8, M>,
+        value: u8,
+        is_pooled: bool,
+    ) -> Held<M> {
         self.contents.push(vec![Some(value); LEN]);
+        self.pooled.push(is_pooled);
         Held { number: self.contents.len() - 1, buffer }
     }
 
@@ -78,6 +86,13 @@ impl Memories {
             }
         };
         Some((Op { work, from, to }, views))
+    }
+
+    /// Whether a copy can become another one, or a fill another fill: memory of the driver's pool takes the
+    /// place of no other memory in a copy.
+    pub(super) fn can_replace(&self, old: &Op, new: &Op) -> bool {
+        let pooled = |op: &Op| (self.pooled[op.from], self.pooled[op.to]);
+        matches!(old.work.kind, Kind::Fill) || pooled(old) == pooled(new)
     }
 
     /// Applies an operation to the model.

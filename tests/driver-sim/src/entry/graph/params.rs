@@ -55,7 +55,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         // SAFETY: the caller passes a place for the parameters.
-        unsafe { put(params, copy.0) }
+        unsafe { put(params, copy.copy) }
     }
 
     cuGraphMemsetNodeGetParams(node, params) |call| {

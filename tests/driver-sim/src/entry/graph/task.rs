@@ -86,7 +86,9 @@ pub(super) unsafe fn copy(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let rows = copy_2d::plan(call, params, None, None)?;
-    let kind = NodeKind::Memcpy(CopyParams(*params));
+    let mut copy = CopyParams::new(call, *params);
+    copy.without_context &= context.is_none();
+    let kind = NodeKind::Memcpy(copy);
     let (work, accesses) = (Work::Each(rows.works), rows.accesses);
     Ok(Task { call: call.name, kind, work, accesses })
 }

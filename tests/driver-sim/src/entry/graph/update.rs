@@ -63,7 +63,10 @@ entries! {
             Some(Work::Copy { src, .. }) => call.device_block(src).map(|block| block.device),
             _ => None,
         };
-        if source(&task.work) != source(&step(call, exec, at).task.work) {
+        let old = &step(call, exec, at).task;
+        // Nor does a copy that was captured without a context get one.
+        let without_context = matches!(&old.kind, NodeKind::Memcpy(copy) if copy.without_context);
+        if source(&task.work) != source(&old.work) || without_context {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         change(call, exec, at, task)
