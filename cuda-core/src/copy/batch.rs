@@ -186,7 +186,7 @@ impl<K: StreamKind> Stream<K> {
         // The driver refuses a batch on any stream if no context is current.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),
-            false => enter_if_captured(&stream)?,
+            false => enter_if_captured(core)?,
         };
         let _crossings: Vec<_> = apart.iter().map(|copy| cross(copy.owners)).collect();
         let captured = |copy: &&BatchCopy<'_>| {

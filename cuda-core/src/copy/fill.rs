@@ -304,7 +304,7 @@ impl<K: StreamKind> Stream<K> {
         let op = value.op();
         at_home(op, core, &bytes.as_view())?;
         let stream = core.bind_work(op)?;
-        let _entered = enter_if_captured(&stream)?;
+        let _entered = enter_if_captured(core)?;
         let call = |stream| {
             let filled = match pattern {
                 // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
@@ -344,7 +344,7 @@ impl<K: StreamKind> Stream<K> {
         let call =
             |stream| unsafe { value.fill(address, len, stream) }.err().unwrap_or(CUDA_SUCCESS);
         // The fill copies what it has filled.
-        let _entered = enter_if_captured(&self.core().bind_work(value.op())?)?;
+        let _entered = enter_if_captured(self.core())?;
         self.submit_fill(value.op(), to, call)
     }
 

@@ -137,9 +137,9 @@ fn when_captured(
 /// context's device. Of copies that were captured without a current context, it cannot instantiate some, and
 /// cannot replace those of memory of its pools.
 #[inline]
-pub(crate) fn enter_if_captured(stream: &Bound<'_>) -> Result<Option<Entered>> {
-    let captured = stream.timeline().recording().is_some();
-    captured.then(|| stream.core().context().enter_briefly()).transpose()
+pub(crate) fn enter_if_captured(core: &StreamCore) -> Result<Option<Entered>> {
+    let captured = core.timeline().recording().is_some();
+    captured.then(|| core.context().enter_briefly()).transpose()
 }
 
 /// The call of [`enqueue_3d`], as errors name it.
@@ -155,7 +155,7 @@ pub(crate) unsafe fn enqueue_3d(
     copy: &CUDA_MEMCPY3D,
     touches: &mut [Touch<'_>],
 ) -> (u64, Result<()>) {
-    let _entered = match enter_if_captured(stream) {
+    let _entered = match enter_if_captured(stream.core()) {
         Ok(entered) => entered,
         Err(error) => return (0, Err(error)),
     };

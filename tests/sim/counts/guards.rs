@@ -133,6 +133,8 @@ fn default_stream_costs_its_context_and_a_question_on_top() {
         let host = PinnedBuffer::from_slice(&context, &[7u32; 16])?;
         driver.expect(entered([ASK, UPLOAD]), || stream.upload(&host, &mut buffer))?;
         driver.expect(entered([ASK, "cuMemsetD32Async"]), || stream.fill(&mut buffer, 3))?;
+        let wide = [ASK, "cuMemsetD2D32Async", "cuMemsetD2D32Async"];
+        driver.expect(entered(wide), || stream.fill(buffer.as_view_mut().cast::<u64>()?, 3))?;
         driver.expect(entered([ASK, EXCHANGE, SYNC, EXCHANGE]), || stream.synchronize())?;
         driver.expect(entered([ASK, EXCHANGE, FREE, EXCHANGE]), || drop(buffer));
         let _guard = context.enter()?;
