@@ -52,7 +52,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let before = full_run::commit(&root);
     println!("{depth}");
-    let steps: Vec<&Step> = STEPS.iter().filter(|it| asks_for(&args.steps, it.name)).collect();
+    let mut steps: Vec<&Step> = STEPS.iter().filter(|it| asks_for(&args.steps, it.name)).collect();
+    if args.steps.is_empty() {
+        steps.retain(|step| steps::is_its_turn(step.name, depth));
+    }
     let mut results = Vec::new();
     for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
         match group {

@@ -6,7 +6,6 @@ mod miri;
 pub(crate) mod programs;
 mod template;
 
-use std::env;
 use std::process::Command;
 use std::thread;
 use std::time::Instant;
@@ -38,6 +37,9 @@ const BESIDE: &str = "build --workspace --features xtask/driver --lib --bins --e
 /// The settings of tests that poison their process: they test how a process ends, which schedule and
 /// allocator do not affect.
 const STICKY: &[Variant] = &[Variant::Lazy, Variant::Eager];
+
+/// The settings of GPU suites of which a sample has one.
+const IN_TURN: [Variant; 3] = [Variant::LazyDriverPool, Variant::Plain, Variant::Oldest];
 
 /// Runs the tests that need no GPU, and prints what did not run and why.
 ///
@@ -74,9 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let filter = args.filter.as_deref().unwrap_or_default();
     let built = build(TESTS).context("the tests do not build")?;
     let (programs, target) = (built.tests(), target(&built, args.sim)?);
+    let sample = Depth::of_environment();
     let mut passes = Vec::new();
     for program in &programs {
-        passes.extend(settings(program, args.sim).into_iter().map(|pass| (program, pass)));
+        passes.extend(settings(program, args.sim, sample).into_iter().map(|pass| (program, pass)));
     }
     // This suite takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
@@ -93,9 +96,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     }
     report.rows.retain(|row| !row.is_empty());
     report.absorb(others?);
-    if env::var_os("CUDA_TESTS_ROTATION").is_some_and(|it| !it.is_empty()) {
-        let sample = "one call in three failed in each way, and half of the random programs ran";
-        report.note(format!("{LONGEST}: {sample}, since CUDA_TESTS_ROTATION is set"));
+    if sample != Depth::Full {
+        report.note(format!(
+            "a sample, since CUDA_TESTS_ROTATION is set: {} runs with one setting of {}; {LONGEST} \
+             makes one call in three fail in each way, and runs half of its random programs",
+            faults::SUITE,
+            IN_TURN.map(|variant| Setting { devices: args.sim, variant }.to_string()).join(", "),
+        ));
     }
     if args.faults {
         let sampled = |rotation| Depth::Sampled { rotation };
@@ -147,14 +154,18 @@ fn target(built: &Built, devices: u32) -> Result<Target> {
 }
 
 /// The settings with which a program runs, one after another; only the GPU suites need any.
-fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
+fn settings(program: &Program, devices: u32, sample: Depth) -> Vec<Option<Setting>> {
     let variants = match program.suite.as_str() {
         faults::SUITE => Variant::ALL_SIMULATED,
         _ if program.poisons() => STICKY,
         _ => return vec![None],
     };
+    let turn = sample.share(IN_TURN.len()).map(|share| IN_TURN[share]);
+    let is_in_sample = |variant: &&Variant| {
+        turn.is_none_or(|turn| turn == **variant || !IN_TURN.contains(variant))
+    };
     let setting = |&variant| Some(Setting { devices, variant });
-    variants.iter().map(setting).collect()
+    variants.iter().filter(is_in_sample).map(setting).collect()
 }
 
 fn run_pass(
@@ -234,19 +245,32 @@ fn follow_as_a_whole(name: &'static str, command: Command) -> Result<Ended> {
 mod tests {
     use super::*;
 
-    fn names(suite: &str) -> Vec<String> {
+    fn names(suite: &str, sample: Depth) -> Vec<String> {
         let program = Program { suite: suite.into(), path: "x".into(), directory: None };
-        let settings = settings(&program, 4).into_iter();
+        let settings = settings(&program, 4, sample).into_iter();
         let name = |setting: Option<Setting>| setting.map_or("none".into(), |it| it.to_string());
         settings.map(name).collect()
     }
 
     #[test]
     fn gpu_suites_run_with_every_schedule_allocator_and_driver() {
-        assert_eq!(names("cuda-core (unit tests)"), ["none"]);
-        assert_eq!(names("cuda-tests::sticky"), ["4-sim-lazy", "4-sim-eager"]);
-        let all = names("cuda-tests::gpu").join(" ");
+        let names_of = |suite| names(suite, Depth::Full);
+        assert_eq!(names_of("cuda-core (unit tests)"), ["none"]);
+        assert_eq!(names_of("cuda-tests::sticky"), ["4-sim-lazy", "4-sim-eager"]);
+        let all = names_of("cuda-tests::gpu").join(" ");
         assert!(all.starts_with("4-sim-lazy 4-sim-eager 4-sim-threaded"));
         assert!(all.ends_with("4-sim-driver-pool 4-sim-plain 4-sim-cuda-11.8"));
+    }
+
+    #[test]
+    fn samples_in_a_row_have_every_setting() {
+        let sample = |rotation| names(faults::SUITE, Depth::Sampled { rotation });
+        let mut had: Vec<_> = (7..10).flat_map(sample).collect();
+        assert_eq!(had.len(), 3 * 4);
+        had.sort_unstable();
+        had.dedup();
+        let mut all = names(faults::SUITE, Depth::Full);
+        all.sort_unstable();
+        assert_eq!(had, all);
     }
 }

@@ -27,7 +27,7 @@ macro_rules! steps {
 pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": |_| print_all(&tidy::check(&workspace::root()?)?), beside: false, "rules about files";
     "package": package, beside: true,
-        "`cargo package`, and one other way of using the crates; with --full, all";
+        "`cargo package`; in turn, one other way of using the crates; with --full, all";
     "lints": lints, beside: true, "format and clippy; in turn, also without default features, and of the bench of cudarc";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
@@ -36,17 +36,30 @@ pub(crate) static STEPS: [Step; 9] = steps! {
     "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
         "the checked-in bindings are what the recipe makes";
     "faults": test::run_faults, beside: false,
-        "each GPU test once more for each of its driver calls, which then fails; of long tests, \
-         for a sample of them";
-    "miri": test::run_miri, beside: false,
-        "the in-process suites; strict provenance, permissive for managed and mapped memory";
+        "half of the GPU tests, in turn, once more for each of their driver calls, which then fails; of long \
+         tests, for a sample of them";
+    "miri": |depth| test::run_miri(depth.every_second()), beside: false,
+        "in turn, the in-process suites; strict provenance, permissive for managed and mapped memory";
 };
 
 /// The row of `package` that every sampled run has: the package that a registry would get.
 const EVERY_TIME: &str = "package";
 
-/// The number of other rows in a sampled run.
-const ROWS: usize = 1;
+/// The step that every second sampled run has. The runs between have other rows of `package`.
+const EVERY_SECOND: &str = "miri";
+
+fn has_miri(depth: Depth) -> bool {
+    depth.share(2).is_none_or(|share| share == 0)
+}
+
+/// Whether a run without a choice of steps has this one; prints if not.
+pub(super) fn is_its_turn(step: &str, depth: Depth) -> bool {
+    let turn = step != EVERY_SECOND || has_miri(depth);
+    if !turn {
+        println!("not in this sample: {step}: cargo xtask ci --step {step}");
+    }
+    turn
+}
 
 fn headers(depth: Depth) -> anyhow::Result<Outcome> {
     if depth == Depth::Full {
@@ -70,10 +83,10 @@ fn package(depth: Depth) -> anyhow::Result<Outcome> {
 /// Splits the rows into those of this run and those left to other runs.
 fn sampled_rows(all: &[&'static str], depth: Depth) -> (Vec<&'static str>, Vec<&'static str>) {
     let others = all.iter().filter(|row| takes_turns(row)).count();
-    let Some(share) = depth.share(others.div_ceil(ROWS)) else {
+    let Some(share) = depth.every_second().share(others) else {
         return (all.to_vec(), Vec::new());
     };
-    let mut turns = (0..others).map(|number| number / ROWS == share);
+    let mut turns = (0..others).map(|number| number == share && !has_miri(depth));
     all.iter()
         .partition(|row| **row == EVERY_TIME || (takes_turns(row) && turns.next().unwrap_or(false)))
 }
@@ -189,11 +202,12 @@ mod tests {
     fn runs_in_a_row_have_each_way_of_packaging() {
         let all = crate::package::usual_rows();
         let turns: Vec<_> = all.iter().copied().filter(|row| takes_turns(row)).collect();
-        let runs = turns.len().div_ceil(ROWS) as u64;
+        let runs = 2 * turns.len() as u64;
         let mut had = Vec::new();
         for rotation in 500..500 + runs {
             let (rows, left) = sampled_rows(&all, Depth::Sampled { rotation });
-            assert!(rows.contains(&EVERY_TIME) && rows.len() <= ROWS + 1, "{rows:?}");
+            assert!(rows.contains(&EVERY_TIME) && rows.len() <= 2, "{rows:?}");
+            assert_eq!(rows.len() == 1, has_miri(Depth::Sampled { rotation }));
             assert_eq!(rows.len() + left.len(), all.len());
             had.extend(rows.into_iter().filter(|row| *row != EVERY_TIME));
         }

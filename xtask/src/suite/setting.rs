@@ -30,6 +30,8 @@ pub(crate) enum Variant {
     Blocking,
     /// `CUDA_MODULE_LOADING=EAGER`.
     EagerLoading,
+    /// `CUDA_CORE_ALLOCATOR=driver`: the driver's pool instead of the cache.
+    DriverPool,
     /// compute-sanitizer's memcheck.
     Memcheck,
     /// The simulated driver in the test's own process; work is done as late as CUDA permits.
@@ -40,7 +42,7 @@ pub(crate) enum Variant {
     /// sets another.
     Threaded,
     /// As [`Self::Lazy`], with the driver's pool instead of the cache.
-    DriverPool,
+    LazyDriverPool,
     /// As [`Self::Lazy`], with a driver call for each block.
     Plain,
     /// As [`Self::Lazy`], with only the symbols of the oldest supported driver.
@@ -50,12 +52,12 @@ pub(crate) enum Variant {
 impl Variant {
     /// The rows on real GPUs.
     pub(crate) const REAL: &[Self] =
-        &[Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
+        &[Self::Default, Self::Blocking, Self::EagerLoading, Self::DriverPool, Self::Memcheck];
     /// The rows on the simulated driver, in place of real ones.
     pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded];
     /// All rows on the simulated driver.
     pub(crate) const ALL_SIMULATED: &[Self] =
-        &[Self::Lazy, Self::Eager, Self::Threaded, Self::DriverPool, Self::Plain, Self::Oldest];
+        &[Self::Lazy, Self::Eager, Self::Threaded, Self::LazyDriverPool, Self::Plain, Self::Oldest];
 
     /// Returns the variant's name, and the variables that it sets besides the devices.
     fn describe(self) -> (&'static str, Vec<(&'static str, String)>) {
@@ -67,11 +69,12 @@ impl Variant {
             Self::Default => ("default", vec![]),
             Self::Blocking => ("launch-blocking", vec![("CUDA_LAUNCH_BLOCKING", "1".into())]),
             Self::EagerLoading => ("eager-loading", vec![("CUDA_MODULE_LOADING", "EAGER".into())]),
+            Self::DriverPool => ("driver-pool", vec![allocator("driver")]),
             Self::Memcheck => ("memcheck", vec![("CUDA_TESTS_WATCHDOG", "300".into())]),
             Self::Lazy => ("sim-lazy", vec![mode("lazy")]),
             Self::Eager => ("sim-eager", vec![mode("eager")]),
             Self::Threaded => ("sim-threaded", vec![mode("threaded"), ("CUDA_SIM_SEED", seed())]),
-            Self::DriverPool => ("sim-driver-pool", vec![mode("lazy"), allocator("driver")]),
+            Self::LazyDriverPool => ("sim-driver-pool", vec![mode("lazy"), allocator("driver")]),
             Self::Plain => ("sim-plain", vec![mode("lazy"), allocator("plain")]),
             Self::Oldest => ("sim-cuda-11.8", vec![mode("lazy"), missing()]),
         }

@@ -1,5 +1,6 @@
 //! How much of the long checks runs.
 
+use std::env;
 use std::fmt;
 use std::path::Path;
 
@@ -9,6 +10,8 @@ use crate::workspace::git;
 /// time of a test's sweep grows with the square of its calls: half of the calls take a quarter of the time.
 /// Most tests have fewer than a hundred.
 const SAMPLED_CALLS: u64 = 30;
+
+const ROTATION: &str = "CUDA_TESTS_ROTATION";
 
 /// How much of the long checks runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +32,25 @@ impl Depth {
         Self::Sampled { rotation: number.unwrap_or(0) }
     }
 
+    /// What `CUDA_TESTS_ROTATION` asks of `cargo xtask test`: a sample if it has a number, else everything.
+    pub(super) fn of_environment() -> Self {
+        let rotation = env::var(ROTATION).ok().and_then(|text| text.trim().parse().ok());
+        rotation.map_or(Self::Full, |rotation| Self::Sampled { rotation })
+    }
+
     /// Returns the share of a run, out of `shares`; [`None`] if it runs all.
     pub(crate) fn share(self, shares: usize) -> Option<usize> {
         match self {
             Self::Full => None,
             Self::Sampled { rotation } => Some((rotation % shares.max(1) as u64) as usize),
+        }
+    }
+
+    /// The depth of what only every second run has.
+    pub(crate) fn every_second(self) -> Self {
+        match self {
+            Self::Full => self,
+            Self::Sampled { rotation } => Self::Sampled { rotation: rotation / 2 },
         }
     }
 
@@ -43,7 +60,7 @@ impl Depth {
             Self::Full => Vec::new(),
             Self::Sampled { rotation } => vec![
                 ("CUDA_TESTS_CALLS", SAMPLED_CALLS.to_string()),
-                ("CUDA_TESTS_ROTATION", rotation.to_string()),
+                (ROTATION, rotation.to_string()),
             ],
         }
     }

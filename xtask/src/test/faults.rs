@@ -12,6 +12,10 @@ use crate::target::Target;
 pub(super) const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
 
+/// Of this many consecutive sampled runs, each sweeps another share of the tests.
+const SHARES: usize = 2;
+const NOT_IN_SAMPLE: &str = "not in this sample: cargo xtask ci --full --step faults";
+
 /// Sweeps every test of the GPU suite that the simulated driver can run, several at a time, each in a
 /// process of its own.
 pub(super) fn run(
@@ -32,10 +36,21 @@ pub(super) fn run(
         }
         case.needs > 0
     });
+    if let Some(share) = depth.share(SHARES).filter(|_| filter.is_empty()) {
+        let mut turns = (0..SHARES).cycle();
+        cases.retain(|case| {
+            let turn = turns.next() == Some(share);
+            if !turn {
+                row.leave_out(SUITE, &case.title, NOT_IN_SAMPLE);
+            }
+            turn
+        });
+    }
     let setting = Setting { devices: target.devices(), variant: Variant::Lazy };
     let (mut invocation, names) = setting.choose(&mut row, program, &cases, target)?;
     invocation.environment.push(("CUDA_TESTS_FAULTS", record.0.display().to_string()));
-    invocation.environment.extend(depth.environment());
+    // Each share of the tests has failures of all calls in turn.
+    invocation.environment.extend(depth.every_second().environment());
     println!("\n== {}: {} tests", row.name, names.len());
     // Two tests per processor, since a test that stalls a stream waits for a quarter of its time.
     let one = |name| program.run(&invocation, &[name], &mut super::show);
