@@ -13,22 +13,35 @@ use crate::util::{Tree, lock};
 
 /// Created and foreign streams, keyed by their handles, which are unique among the live streams of
 /// a process.
-static STREAMS: Mutex<Tree<u64, Weak<StreamCore>>> = Mutex::new(Tree::new());
+static STREAMS: Mutex<Tree<u64, Entry>> = Mutex::new(Tree::new());
+
+struct Entry {
+    core: Weak<StreamCore>,
+    /// The [identity](Context::identity) of the stream's context. It can be compared without a reference to
+    /// the stream, which would keep another thread from closing that context.
+    context: Weak<()>,
+}
+
+impl Entry {
+    fn of(core: &Arc<StreamCore>) -> Self {
+        Self { core: Arc::downgrade(core), context: Arc::downgrade(core.context().identity()) }
+    }
+}
 
 /// Adds a stream; it replaces an earlier one with the same handle.
 pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
-    lock(&STREAMS).insert(Handle(core.raw()).number(), Arc::downgrade(&core));
+    lock(&STREAMS).insert(Handle(core.raw()).number(), Entry::of(&core));
     core
 }
 
 /// Returns the stream with that handle, or the one that `new` creates for it. `new` makes no driver call.
 pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
-    if let Some(core) = streams.get(Handle(raw).number()).and_then(Weak::upgrade) {
+    if let Some(core) = streams.get(Handle(raw).number()).and_then(|entry| entry.core.upgrade()) {
         return core;
     }
     let core = new();
-    streams.insert(Handle(raw).number(), Arc::downgrade(&core));
+    streams.insert(Handle(raw).number(), Entry::of(&core));
     core
 }
 
@@ -48,10 +61,10 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     // Dropping the last reference to a stream destroys it, so it must not happen under the lock.
     let streams: Vec<_> = {
         let streams = lock(&STREAMS);
-        streams.values().filter_map(Weak::upgrade).collect()
+        let is_its = |entry: &&Entry| entry.context.as_ptr() == Arc::as_ptr(context.identity());
+        streams.values().filter(is_its).filter_map(|entry| entry.core.upgrade()).collect()
     };
-    let mut exposed =
-        streams.iter().filter(|core| core.context() == context && core.timeline().is_exposed());
+    let mut exposed = streams.iter().filter(|core| core.timeline().is_exposed());
     exposed.try_for_each(|core| refuse(core.raw()))
 }
 
@@ -59,7 +72,7 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
 /// Keeps an entry that already belongs to another stream.
 pub(crate) fn forget(raw: CUstream) {
     let mut streams = lock(&STREAMS);
-    let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;
+    let dead = |entry: &Entry| entry.core.strong_count() == 0;
     if streams.get(Handle(raw).number()).is_some_and(dead) {
         streams.remove(Handle(raw).number());
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cuda_core::pinned::RegisterFlags;
 use cuda_core::{
-    Condition, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Signal,
-    Stream, WaitValue, drops,
+    Condition, Context, ContextFlags, Device, Error, Event, EventFlags, Graph, PinnedBuffer,
+    Registered, Result, Signal, Stream, WaitValue, drops,
 };
 use cuda_sim::Fault;
 use cuda_sys::{
@@ -113,6 +113,31 @@ fn s45_a_capture_between_two_queries() {
             assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         }
         Ok(())
+    });
+}
+
+/// A wait for one context asks whether its streams are captured; it refers to no stream of another context.
+#[test]
+fn s45_a_context_is_closed_while_another_is_synchronised() {
+    clean(|session| {
+        let new = || Context::new(Device::get(0)?, ContextFlags::default());
+        let (waited, closed) = (new()?, new()?);
+        let (exposed, stream) = (waited.create_stream()?, closed.create_stream()?);
+        exposed.as_raw();
+        thread::scope(|scope| {
+            let mut asked = session.hold("cuStreamIsCapturing");
+            let waiting = scope.spawn(|| waited.synchronize());
+            // The default streams are asked first. Each hold replaces the one before, whose call continues.
+            for _ in 0..2 {
+                asked.await_call();
+                asked = session.hold("cuStreamIsCapturing");
+            }
+            asked.await_call();
+            drop(stream);
+            closed.close().map_err(Error::from)?;
+            drop(asked);
+            waiting.join().expect("no panic")
+        })
     });
 }
 
@@ -348,7 +373,7 @@ fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
 fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
     clean(|session| {
         let (context, stream) = one_stream()?;
-        // By data flow, the dependencies are also set before the child is added.
+        // By access, the dependencies are also set before the child is added.
         let update =
             || Fault::new(CUDA_ERROR_UNKNOWN).function("cuStreamUpdateCaptureDependencies");
         let add =
