@@ -85,7 +85,7 @@ fn data_flow(device: Device) -> shared::Result {
     graph.instantiate()?.launch(&stream)?;
     let back = stream.download_vec(&whole)?;
     assert!(back.chunks(LEN).zip(0..).all(|(part, number)| part == [number as f32; LEN]));
-    println!("by data flow: {graph}");
+    println!("by access: {graph}");
     Ok(())
 }
 

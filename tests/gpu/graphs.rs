@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use cuda_core::{Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream};
+use cuda_core::{
+    Context, Device, DeviceBuffer, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream,
+};
 use support::{gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
 use crate::capture;
@@ -47,6 +49,19 @@ pub(crate) fn not_captured<R>(done: Result<R>, name: &str) {
         Err(other) => panic!("{name}: {other}"),
         Ok(_) => panic!("{name}: done in a capture"),
     }
+}
+
+/// Fills a buffer by a raw call, as another library does.
+pub(crate) fn raw_fill(stream: &Stream, x: &mut DeviceBuffer<u32>, value: u32) -> Result<()> {
+    let (address, len) = (x.as_raw(), x.len());
+    let fill = |stream| {
+        // SAFETY: the buffer has `len` elements; the stream is live.
+        unsafe { cuda_sys::cuMemsetD32Async(address, value, len, stream) }
+    };
+    // SAFETY: the call fills the named buffer, on the stream that it is given.
+    let filled = unsafe { stream.work().write(x).enqueue(fill) }?;
+    support::check("cuMemsetD32Async", filled);
+    Ok(())
 }
 
 /// Adds one to each element by a kernel.

@@ -94,7 +94,8 @@ impl GraphBuilder<'_> {
 
     /// Works as [`add`](Self::add), for a step that also comes after the nodes `after`. An
     /// operation that uses no memory, such as a host function, comes after `after` alone, and is no
-    /// barrier. If `work` enqueues nothing, the step's node is an empty node after `after`:
+    /// barrier; [work of another library](crate::StreamWork::enqueue) also comes after the last such
+    /// work on the stream. If `work` enqueues nothing, the step's node is an empty node after `after`:
     /// `cuGraphAddEmptyNode`.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, check};
 use crate::process::{Failed, Handle, Owned, attempt, driver};
 use crate::stream::Stream;
 use crate::timeline::Bound;
-use crate::timeline::recording::{GraphUses, Order, Recording};
+use crate::timeline::recording::{GraphTraits, GraphUses, Order, Recording};
 
 const BEGIN: &str = "cuStreamBeginCapture";
 
@@ -131,9 +131,9 @@ impl Graph {
     /// An operation whose use of memory this crate does not know, such as a host function, or a
     /// kernel without buffers among its arguments, is a barrier: it runs after all earlier
     /// operations, and all later ones run after it. Events have no effect, unless each launch
-    /// records or awaits them. Work that other code enqueues on the stream runs after what it
-    /// conflicts with, if all memory that it uses is [noted](crate::Buffer::note_use), before and
-    /// after.
+    /// records or awaits them. Work that other code enqueues on the stream runs after the last such
+    /// work and after what it conflicts with, if the memory that it uses is
+    /// [named](crate::Stream::work), or [noted](crate::Buffer::note_use) before and after.
     ///
     /// With several streams, a stream decides only on which device an operation runs, not when:
     /// waits for [streams](Stream::wait_stream) and events of the capture have no effect.
@@ -246,16 +246,20 @@ impl Capture {
         Ok(Graph::own(raw, self.recording.id(), self.origin().context(), uses))
     }
 
-    /// Ends the capture. Returns the graph, and what it uses.
+    /// Ends the capture. Returns the graph, and what it uses. Code that had a stream's handle may have
+    /// captured work that it did not note.
     fn end(&mut self) -> (Result<RawGraph>, GraphUses) {
         self.ended = true;
         let stream = self.origin().core().raw();
         let mut graph: CUgraph = ptr::null_mut();
-        let (ended, uses) = self.recording.end(|| {
+        let (ended, mut uses) = self.recording.end(|| {
             // SAFETY: the stream is live, and the capture began on it; the call writes one handle,
             // to a local that outlives it.
             check("cuStreamEndCapture", unsafe { cu::cuStreamEndCapture(stream, &mut graph) })
         });
+        if self.streams.iter().any(|stream| stream.core().timeline().is_known_elsewhere()) {
+            uses.traits.add(GraphTraits::FOREIGN);
+        }
         (ended.map(|()| RawGraph(Handle(graph))), uses)
     }
 

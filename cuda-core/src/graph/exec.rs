@@ -63,6 +63,8 @@ pub struct GraphExec {
     pub(super) updated: Vec<SharedGraph>,
     /// The nodes changed since then, by address.
     pub(super) changed: Tree<usize, ChangedNode>,
+    /// Whether a node was ever left out.
+    pub(super) has_left_out: bool,
     /// The point of the last launch; the memory's ledgers refer to it while this value exists.
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
@@ -158,6 +160,7 @@ impl Graph {
             conditions_of: Some(self.id),
             updated: Vec::new(),
             changed: Tree::new(),
+            has_left_out: false,
             last: self.uses.enter(None),
             last_stream: 0,
             earlier: Fences::none(),

@@ -104,8 +104,10 @@ impl Graph {
     ///
     /// # Safety
     /// The graph is live, its operations belong to the context, and no other code uses or destroys
-    /// it from now on. Everything that the operations use lives as long as `owner`. This crate does
-    /// not know which memory they use: the caller orders uses of buffers by other means.
+    /// it from now on. Everything that the operations use lives as long as `owner`, and access between
+    /// devices that they need is not [revoked](Context::disable_peer_access) before the last launch of
+    /// each executable has completed. This crate does not know which memory they use: the caller
+    /// orders uses of buffers by other means.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -123,6 +125,7 @@ impl Graph {
         let mut uses = GraphUses { traits: GraphTraits::MAY_TAKE_LONG, ..GraphUses::default() };
         uses.traits.add(GraphTraits::BARRIER);
         uses.traits.add(GraphTraits::CONDITIONS);
+        uses.traits.add(GraphTraits::FOREIGN);
         uses.owners.0.push(Arc::new(Contained::new(owner)));
         uses.owners.0.push(Arc::new(context.clone()));
         Ok(Self::own(Owned::new(RawGraph(Handle(raw))), next_id(), context, uses))

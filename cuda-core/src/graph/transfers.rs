@@ -29,8 +29,9 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, or in memory that a graph
-    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for a node of
-    /// another graph than this was [instantiated](crate::Graph::instantiate) from;
+    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind or that may belong to
+    /// [work of another library](Self::set_enabled), and for a node of another graph than this was
+    /// [instantiated](crate::Graph::instantiate) from;
     /// [`Error::WrongDevice`] and [`Error::WrongContext`] for memory of another device or context
     /// than that of the stream that the operation was captured on; the driver's, such as
     /// `CUDA_ERROR_INVALID_VALUE` if memory of the driver's pools takes the place of other memory,
@@ -63,7 +64,7 @@ impl GraphExec {
         source: impl IntoView<Slice<'a, T, A>>,
         destination: impl IntoView<SliceMut<'a, T, B>>,
     ) -> Result<()> {
-        let (op, exec) = (COPY, self.node(node)?);
+        let (op, exec) = (COPY, self.own_node(node)?);
         let (source, mut destination) = (source.into(), destination.into());
         let to = destination.as_view();
         let bytes = source.byte_len();
@@ -122,7 +123,7 @@ impl GraphExec {
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
         value: T,
     ) -> Result<()> {
-        let (op, exec) = (FILL, self.node(node)?);
+        let (op, exec) = (FILL, self.own_node(node)?);
         let mut destination = destination.into();
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
         self.require_home(op, node, &destination.as_view())?;
@@ -164,7 +165,7 @@ impl GraphExec {
         mut destination: PitchedMut<'_, T, DeviceMemory>,
         value: T,
     ) -> Result<()> {
-        let exec = self.node(node)?;
+        let exec = self.own_node(node)?;
         let (destination, geometry) = destination.parts();
         let to = destination.as_raw();
         self.require_home(FILL, node, &destination.as_view())?;

@@ -45,6 +45,8 @@ impl GraphExec {
     /// [`Error::Invalid`] if the other graph
     /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;
     /// * has operations of [NCCL](crate::nccl), and the former graph has none;
+    /// * has [work of another library](crate::Stream::work), and this executable has
+    ///   [left out](Self::set_enabled) a node;
     /// * copies between devices between which access was [revoked](crate::Context::disable_peer_access);
     /// * copies from a context to another device, if the graph that this was instantiated from has no copies
     ///   from that context, or has one to a third context or between other kinds of memory (of contexts, of
@@ -76,6 +78,10 @@ impl GraphExec {
         let why = "the graph has operations of NCCL, which this executable could leave out: instantiate it";
         let leaves_none_out = self.uses.has_collectives() || !graph.uses.has_collectives();
         Error::unless(leaves_none_out, OP, why)?;
+        let why = "the graph has work of another library, and the executable leaves out, or left out, an \
+                   operation: instantiate it";
+        let is_foreign = graph.uses.traits.has(GraphTraits::FOREIGN);
+        Error::unless(!is_foreign || !self.has_left_out, OP, why)?;
         super::lent::require_lendable(graph.uses.memory.iter(), OP)?;
         let mut copies = graph.uses.copies.iter();
         copies.try_for_each(|copies| copies.require_as_made(OP, &self.uses.copies))?;
@@ -133,7 +139,8 @@ impl GraphExec {
     ///
     /// # Safety
     /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies
-    /// order the kernel with the operations that the new arguments conflict with.
+    /// order the kernel with the operations that the new arguments conflict with. If the node is part of
+    /// another library's work, the rest of that work does not rely on it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -321,9 +328,11 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was
-    /// [instantiated](Graph::instantiate) from, and for leaving out a node of a graph with
-    /// operations of [NCCL](crate::nccl), since other ranks would wait for it forever; the
-    /// driver's.
+    /// [instantiated](Graph::instantiate) from; for leaving out a node of a graph with operations of
+    /// [NCCL](crate::nccl), since other ranks would wait for it forever, and one that may belong to
+    /// [work of another library](crate::Stream::work), which may rely on it. In a graph with such work,
+    /// that is any node but the last one of an operation of this crate, and after an
+    /// [update](Self::update) to one, any node. The driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -338,9 +347,11 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphNodeSetEnabled", "cudaGraphNodeSetEnabled"))]
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<()> {
-        let (op, exec) = ("cuGraphNodeSetEnabled", self.node(node)?);
+        let op = "cuGraphNodeSetEnabled";
+        let exec = if enabled { self.node(node) } else { self.own_node(node) }?;
         let why = "the graph has operations of NCCL, whose other ranks wait for each: no node is left out";
         Error::unless(enabled || !self.uses.has_collectives(), op, why)?;
+        self.has_left_out |= !enabled;
         if enabled {
             self.put_back(node.raw);
         }
@@ -386,6 +397,18 @@ impl GraphExec {
         };
         Error::unless(node.graph == self.id, "GraphExec", why)?;
         self.raw()
+    }
+
+    /// [`Self::node`] for a call that changes or leaves out the node: refuses nodes that may belong to work
+    /// of another library, which may rely on each of its operations.
+    pub(super) fn own_node(&self, node: NodeId) -> Result<CUgraphExec> {
+        let exec = self.node(node)?;
+        let is_updated = !Arc::ptr_eq(&self.nodes, &self.uses.by_node);
+        let is_own = self.nodes.get(&node.raw).is_some_and(|known| !known.is_foreign);
+        let may_be_foreign = self.uses.traits.has(GraphTraits::FOREIGN) && (is_updated || !is_own);
+        let why = "the node may belong to work of another library, which may rely on it";
+        Error::unless(!may_be_foreign, "GraphExec", why)?;
+        Ok(exec)
     }
 }
 

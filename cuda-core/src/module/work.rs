@@ -25,8 +25,8 @@ impl<K: StreamKind> Stream<K> {
     /// library's work, such as a call of cuBLAS. The work comes after what other streams do with
     /// the memory, and they wait for the work, as for a copy; so do the accessors of pinned memory.
     /// A library's call then needs no [`Buffer::note_use`](crate::Buffer::note_use). In a graph [by
-    /// data flow](crate::Graph::capture_by_access) the work comes after what it conflicts with, and
-    /// is a barrier only if it names no memory.
+    /// access](crate::Graph::capture_by_access) the work comes after what it conflicts with and
+    /// after the last such work on the stream, and is a barrier only if it names no memory.
     ///
     /// Naming memory only orders the work: the function must be given the addresses separately, as
     /// below.
@@ -127,13 +127,20 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
     /// `work` was called, in a capture of this crate: errors of noting the use.
     ///
     /// # Safety
-    /// `work` enqueues on that stream, or orders its work between what is on that stream before and
-    /// after the call. Of buffers, it uses only the named memory, as it was named and within its
-    /// bounds. It begins and ends no capture of the stream. It writes
-    /// [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::pinned::StableHostMut). On a captured stream, everything else that
-    /// it uses, such as the code of kernels, stays valid while the graph exists, and until the last
-    /// launch of each executable of the graph has completed.
+    /// * `work` enqueues on that stream, or orders its work between what is on that stream before and
+    ///   after the call. It begins and ends no capture of the stream.
+    /// * Of buffers, it uses only the named memory, as it was named and within its bounds. It writes
+    ///   [`Registered`](crate::Registered) memory only if the owner is a
+    ///   [`StableHostMut`](crate::pinned::StableHostMut).
+    /// * Access between devices that it needs is not
+    ///   [revoked](crate::Context::disable_peer_access) before it has completed.
+    /// * On a captured stream, all this holds for each launch of the graph, also if safe code changes
+    ///   operations of this crate in an executable or leaves them out. Everything else that it
+    ///   uses, such as the code of kernels, stays valid while the graph exists, and until the last
+    ///   launch of each executable of the graph has completed. What it writes besides the named
+    ///   memory, such as a workspace of the library, is used by no work that may run at the same time:
+    ///   launches of other executables, or the library's work on other streams. Within one
+    ///   graph, such work on one stream runs in the order of the calls.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

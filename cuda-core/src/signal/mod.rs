@@ -162,7 +162,7 @@ impl<K: StreamKind> Stream<K> {
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
     /// On a stream that is captured, each launch of the graph sets the signal. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) this runs after all operations captured earlier, and
+    /// [by access](crate::Graph::capture_by_access) this runs after all operations captured earlier, and
     /// before all captured later.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ impl<K: StreamKind> Stream<K> {
     /// `f` becomes an operation of the graph, which owns it: each launch calls it. On other streams `f` is
     /// called once and dropped.
     ///
-    /// In a graph [by data flow](crate::Graph::capture_by_access) the function is a barrier; [`Stream::work`]
+    /// In a graph [by access](crate::Graph::capture_by_access) the function is a barrier; [`Stream::work`]
     /// names the memory that a function uses. Launches of different executables of one graph may call it at
     /// the same time. `f` is dropped once the graph and its executables are dropped and the last launch has
     /// completed; if the launch is the last of these, a thread of this crate drops it.

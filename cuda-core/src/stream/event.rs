@@ -171,7 +171,7 @@ impl Event {
     /// Like [`Event::record`], but on a captured stream the record becomes an operation of the graph, which
     /// keeps the event: `cuEventRecordWithFlags`. Each launch records the event; code outside of the graph
     /// sees a record on the launch's stream. Two such events measure a part of each launch. In a graph [by
-    /// data flow](crate::Graph::capture_by_access) the record is ordered like a host function.
+    /// access](crate::Graph::capture_by_access) the record is ordered like a host function.
     ///
     /// # Errors
     /// Those of [`Event::record`]; [`Error::NotCapturable`] in a body of a

@@ -68,7 +68,7 @@ impl EventCapture {
         recording.during(op, |order| match &*lock(&self.record) {
             Some(last) if self.is_last() && last.capture == recording.id() => match order {
                 Order::Chain | Order::Streams => bound.wait_for_event(&last.event, false),
-                // By data flow, operations are ordered only after what they conflict with.
+                // By access, operations are ordered only after what they conflict with.
                 Order::Access => Ok(()),
             },
             _ => Err(Error::NotCapturable { op }),

@@ -134,7 +134,7 @@ impl<K: StreamKind> Stream<K> {
     /// Like [`Stream::wait_event`] (`cuStreamWaitEvent`), but on a captured stream the wait becomes an
     /// operation of the graph, which keeps the event. Each launch waits for the event's last record that was
     /// made outside of captures and before the launch. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) the wait is ordered like a host function.
+    /// [by access](crate::Graph::capture_by_access) the wait is ordered like a host function.
     ///
     /// # Errors
     /// Those of [`Stream::wait_event`]; [`Error::NotCapturable`] in a body of a
@@ -224,7 +224,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind_work(op)?;
         let wait = || bound.wait_for(&timeline.at(seq));
         match bound.timeline().recording() {
-            // By data flow, operations are ordered only after what they conflict with.
+            // By access, operations are ordered only after what they conflict with.
             Some(recording) => recording.during(op, |order| match order {
                 Order::Chain | Order::Streams => wait(),
                 Order::Access => Ok(()),

@@ -95,7 +95,7 @@ impl Timeline {
 
     /// Whether code outside of this crate has the stream's handle.
     #[inline]
-    pub(super) fn is_known_elsewhere(&self) -> bool {
+    pub(crate) fn is_known_elsewhere(&self) -> bool {
         self.exposed.load(Ordering::Acquire)
     }
 

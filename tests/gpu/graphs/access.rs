@@ -1,10 +1,12 @@
-//! Graphs captured by data flow.
+//! Graphs captured by access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cuda_core::{Access, DeviceBuffer, Graph, PinnedBuffer, Result, Stream};
 use support::{gpu_test, one_stream, refusal, stall, two_streams};
+
+use super::raw_fill;
 
 const LEN: usize = 64;
 
@@ -172,6 +174,64 @@ gpu_test! {
             stream.fill(&mut *after, 1)
         })?;
         assert_eq!(graph.edges()?, [(0, 1), (1, 2)]);
+        Ok(())
+    }
+}
+
+// A library may have memory of its own that all its work on a stream shares.
+gpu_test! {
+    needs 1;
+    fn l_work_of_other_code_runs_in_the_order_of_the_calls() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let mut parts = buffers(&stream)?;
+        let graph = Graph::capture_by_access(&context, |stream| {
+            let [first, second, third, beside] = &mut *parts else { unreachable!("there are four") };
+            raw_fill(stream, first, 5)?;
+            stream.fill(beside, 5)?;
+            raw_fill(stream, second, 5)?;
+            stream.fill(&mut *third, 4)?;
+            raw_fill(stream, third, 5)
+        })?;
+        // The last one comes after the one before, and after the fill of the same memory.
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (5, 3));
+        graph.instantiate()?.launch(&stream)?;
+        for part in &parts {
+            assert_eq!(stream.download_vec(part)?, [5; LEN]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_work_of_other_code_that_is_noted_by_hand_runs_in_the_order_of_the_calls() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let mut parts = buffers(&stream)?;
+        let graph = Graph::capture_by_access(&context, |stream| {
+            let [first, second, beside, _] = &mut *parts else { unreachable!("there are four") };
+            let fill = |part: &DeviceBuffer<u32>| {
+                // SAFETY: the buffer has as many elements, and its use is noted before and after.
+                unsafe { cuda_sys::cuMemsetD32Async(part.as_raw(), 5, LEN, stream.as_raw()) }
+            };
+            for (number, part) in [first, second].into_iter().enumerate() {
+                // SAFETY: the stream's fill of another buffer is all that comes between the two notes.
+                unsafe { part.note_use(stream, Access::Write) }?;
+                if number == 1 {
+                    stream.fill(&mut *beside, 5)?;
+                }
+                support::check("cuMemsetD32Async", fill(part));
+                // SAFETY: as above.
+                unsafe { part.note_use(stream, Access::Write) }?;
+            }
+            Ok(())
+        })?;
+        let edges = graph.edges()?;
+        assert_eq!(graph.node_count()?, 3);
+        assert!(edges.contains(&(0, 1)) && edges.contains(&(1, 2)), "{edges:?}: one after another");
+        graph.instantiate()?.launch(&stream)?;
+        for part in &parts[..3] {
+            assert_eq!(stream.download_vec(part)?, [5; LEN]);
+        }
         Ok(())
     }
 }

@@ -281,7 +281,7 @@ gpu_test! {
         let mut whole = alloc(&streams[1])?;
         let mut work = |captured: [&Stream; 2]| {
             let group = DeviceGroup::from_streams(captured.map(Clone::clone))?;
-            group.broadcast(&mut first, 0)?;
+            group.broadcast_in_place(&mut first, 0)?;
             captured[1].fill(&mut first[1], 9)?;
             group.rotate(&first, &mut turned, 1)?;
             group.all_to_all(&turned, &mut crossed)?;

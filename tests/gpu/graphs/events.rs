@@ -61,7 +61,7 @@ gpu_test! {
         let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let one = event(&context, EventFlags::DISABLE_TIMING)?;
-        // By data flow: records after all, waits before all.
+        // By access: records after all, waits before all.
         let flow = Graph::capture_by_access(&context, |stream| {
             stream.fill(&mut x, 1)?;
             one.record_each(stream)?;

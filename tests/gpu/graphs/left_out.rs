@@ -1,9 +1,9 @@
 //! Disabled nodes, which launches leave out.
 
-use cuda_core::{Graph, PinnedBuffer, Result};
+use cuda_core::{Graph, GraphNode, PinnedBuffer, Result};
 use support::{gpu_test, kernels, one_stream, refusal, stall, two_streams};
 
-use super::add_one;
+use super::{add_one, raw_fill};
 
 gpu_test! {
     needs 1;
@@ -187,6 +187,74 @@ gpu_test! {
         // The executable no longer keeps the memory of the first.
         assert_eq!(stream.download_vec(&x)?, [0; 100]);
         assert_eq!(stream.download_vec(&y)?, [2; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_operations_of_other_code_are_neither_changed_nor_left_out() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let mut buffers = [stream.alloc_zeroed(100)?, stream.alloc(100)?, stream.alloc_zeroed(100)?];
+        let mut capture = || {
+            let [x, y, z] = &mut buffers;
+            Graph::capture(&context, |stream| {
+                stream.fill(x, 1)?;
+                for value in [2, 3] {
+                    raw_fill(stream, y, value)?;
+                }
+                stream.fill(z, 4)
+            })
+        };
+        let (graph, same) = (capture()?, capture()?);
+        let ids: Vec<_> = graph.nodes()?.iter().map(GraphNode::id).collect();
+        let [x, y, z] = &mut buffers;
+        let mut exec = graph.instantiate()?;
+        for id in [ids[1], ids[2]] {
+            assert!(refusal(exec.set_enabled(id, false)).contains("another library"));
+            refusal(exec.set_fill(id, &mut *x, 9));
+        }
+        exec.set_fill(ids[3], &mut *z, 8)?;
+        exec.set_enabled(ids[0], false)?;
+        exec.launch(&stream)?;
+        let values = [&*x, &*y, &*z].map(|buffer| stream.download_vec(buffer));
+        for (values, expected) in values.into_iter().zip([0, 3, 8]) {
+            assert_eq!(values?, [expected; 100]);
+        }
+        // The operation that was left out may be the library's in the other graph.
+        exec.set_enabled(ids[0], true)?;
+        assert!(refusal(exec.update(&same)).contains("leaves out"));
+        // So may any operation of an executable that was updated.
+        let mut updated = graph.instantiate()?;
+        updated.update(&same)?;
+        refusal(updated.set_enabled(ids[0], false));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_step_of_other_code_is_neither_changed_nor_left_out() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let (mut own, mut foreign) = (None, Vec::new());
+        let graph = Graph::build(&context, |step| {
+            let first = step.add(|stream| stream.fill(&mut x, 1))?;
+            foreign.push(step.add(|stream| raw_fill(stream, &mut x, 2))?);
+            foreign.push(step.add_after(&[first], |stream| raw_fill(stream, &mut y, 3))?);
+            own = Some(first);
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        for node in foreign {
+            refusal(exec.set_enabled(node, false));
+            refusal(exec.set_fill(node, &mut x, 9));
+        }
+        exec.set_enabled(own.expect("was added"), false)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        assert_eq!(stream.download_vec(&y)?, [3; 100]);
         Ok(())
     }
 }

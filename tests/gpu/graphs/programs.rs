@@ -277,7 +277,7 @@ fn same_on_two_streams(contexts: [&Context; 2], seed: u64) -> Result<()> {
     same_as_a_graph(contexts, seed, "on two streams", |world| {
         Graph::capture(contexts, |streams| world.program(streams, seed))
     })?;
-    same_as_a_graph(contexts, seed, "by data flow on two streams", |world| {
+    same_as_a_graph(contexts, seed, "by access on two streams", |world| {
         Graph::capture_by_access(contexts, |streams| world.program(streams, seed))
     })?;
     same_as_a_graph(contexts, seed, "step by step", |world| {
@@ -298,7 +298,7 @@ gpu_test! {
             same_as_a_graph([context; 2], seed, "as a chain", |world| {
                 Graph::capture(context, |stream| world.program([stream, stream], seed))
             })?;
-            same_as_a_graph([context; 2], seed, "by data flow", |world| {
+            same_as_a_graph([context; 2], seed, "by access", |world| {
                 Graph::capture_by_access(context, |stream| world.program([stream, stream], seed))
             })?;
             same_on_two_streams([context; 2], seed)?;

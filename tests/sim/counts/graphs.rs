@@ -93,7 +93,7 @@ fn l_a_second_capture_creates_no_stream() {
     });
 }
 
-/// The driver is asked which node an operation has. By data flow, it is also passed the operation's
+/// The driver is asked which node an operation has. By access, it is also passed the operation's
 /// dependencies.
 #[test]
 fn l_a_captured_operation_costs_1_or_2_more() {

@@ -132,7 +132,8 @@ impl Context {
     /// Waits for all contexts of both devices that this crate knows, since they share their device's pool.
     /// Once a graph that needs the access was captured, waits for the contexts of all devices. Waits again if
     /// another thread meanwhile enqueues a copy between the devices, or a kernel or a graph that uses the
-    /// other's memory. The pool stays open while another context of the device has access, or if
+    /// other's memory; work of other libraries counts once it is enqueued. The pool stays open while another
+    /// context of the device has access, or if
     /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
     /// # Errors

@@ -25,8 +25,8 @@ use crate::util::InlineVec;
 ///
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
-///   accessed in place; for registered memory and for that of
-///   [`with_flags`](crate::PinnedBuffer::with_flags), looking up the address costs driver calls. An
+///   accessed in place; for registered and [write-combined](crate::PinnedBuffer::write_combined) memory,
+///   looking up the address costs driver calls. An
 ///   [`Option`] of a view, or of a reference to a buffer, is null for [`None`]. A [`PitchedBuffer`] is
 ///   the address of its first row.
 /// * Bound textures and surfaces; a [`Condition`] of a graph, by reference; a

@@ -262,7 +262,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// * On a stream of [`Graph::capture`](crate::Graph::capture), all this holds for each launch
     ///   of the graph, also if safe code changes the other operations of an executable or leaves
     ///   them out: [`GraphExec::set_enabled`](crate::GraphExec::set_enabled), `set_copy`,
-    ///   `set_fill`. Work that another thread enqueues during such a launch may use the memory at
+    ///   `set_fill`, `set_fill_pitched`. Work that another thread enqueues during such a launch may
+    ///   use the memory at
     ///   the same time as the kernel.
     ///
     /// ```no_run

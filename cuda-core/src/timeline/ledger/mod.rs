@@ -14,7 +14,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::process::driver;
 use crate::timeline::{Mark, Timeline};
 use crate::util::lock;
 use entries::{Entries, LedgerEntry, Spent, thin_out};
@@ -478,6 +479,14 @@ impl Ledger {
             Some(shared) if shared.is_captured(range, access) => Err(Error::NotCapturable { op }),
             _ => Ok(self.conflicts(range, access, None)),
         }
+    }
+
+    /// Blocks the thread until an access of the host to these bytes has nothing to wait for.
+    pub(crate) fn synchronize(&self, range: &Bytes, access: Access) -> Result<()> {
+        driver::ensure()?;
+        self.conflicts_with_host(range, access, "synchronize")?.wait_host()?;
+        self.prune(range);
+        Ok(())
     }
 
     /// Whether a graph uses the memory.

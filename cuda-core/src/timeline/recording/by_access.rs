@@ -35,11 +35,15 @@ pub(super) struct ByAccess {
 }
 
 /// The state of one stream of the capture.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Followed {
     /// The stream's dependencies when [`ByAccess`] last read them.
     current: Nodes,
     noted: Noted,
+    /// Uses that were noted before work of other code, and not yet once more after it.
+    open: Vec<PlacedUse>,
+    /// Nodes that the noted work comes after, so that later work need not name them again.
+    behind: Nodes,
 }
 
 /// Whether uses by other code's work were noted after the last operation on a stream.
@@ -74,6 +78,13 @@ struct Earlier {
     range: Bytes,
     access: Access,
     nodes: Nodes,
+}
+
+/// Stands for the memory that work of other code on a stream may share.
+fn private(bound: &Bound<'_>) -> PlacedUse {
+    // Other memory has small indices.
+    let at = usize::MAX - bound.timeline().id() as usize;
+    PlacedUse { at, range: 0..1, access: Access::Write }
 }
 
 impl ByAccess {
@@ -117,13 +128,18 @@ impl ByAccess {
         PrecededByAccess { before, noted, is_barrier }: PrecededByAccess,
     ) -> Result<Option<Node>> {
         let (_, nodes) = state(bound.raw())?;
-        let followed = Followed { current: nodes.clone(), noted };
-        self.streams.insert(bound.timeline().id(), followed);
-        if nodes != before {
-            self.follow(&before, &nodes);
-            self.add_to_step(&before, &nodes)?;
-            self.enter_all(uses, is_barrier, &nodes);
+        let followed = self.on(bound);
+        (followed.current, followed.noted) = (nodes.clone(), noted);
+        if noted == Noted::None {
+            followed.behind.clear();
         }
+        if nodes == before {
+            // The operation has no node, and the stream's last one may be of other code.
+            return Ok(None);
+        }
+        self.follow(&before, &nodes);
+        self.add_to_step(&before, &nodes)?;
+        self.enter_all(uses.iter().cloned(), is_barrier, &nodes);
         Ok(only(&nodes))
     }
 
@@ -172,7 +188,8 @@ impl ByAccess {
     }
 
     /// Notes uses by work that other code enqueues after this call, or has enqueued before it. Makes the work
-    /// depend on everything that conflicts with any use noted for it so far. Work without uses is a barrier,
+    /// depend on everything that conflicts with any use noted for it so far, and on the stream's last such
+    /// work: a library may have memory that all its work on a stream shares. Work without uses is a barrier,
     /// like an operation without uses. `ended`: all of the work is enqueued. Returns the node that the next
     /// captured operation depends on, if there is exactly one.
     pub(super) fn note(
@@ -181,22 +198,36 @@ impl ByAccess {
         uses: &[PlacedUse],
         ended: bool,
     ) -> Result<Option<Node>> {
-        let Followed { current, noted } = self.on(bound);
-        let (before, noted) = (current.clone(), *noted);
+        let Followed { current: before, noted, mut open, mut behind } = self.on(bound).clone();
         let now = self.look(bound)?;
         let is_new = now != before;
         let is_barrier = uses.is_empty() && self.named().is_none();
-        let mut nodes = if noted != Noted::None || is_new { now } else { self.barrier.clone() };
+        let begins = noted == Noted::None && !is_new;
+        let mut nodes = if begins { self.barrier.clone() } else { now.clone() };
         add(&mut nodes, self.named().unwrap_or_default());
         if is_barrier {
             add(&mut nodes, &self.leaves);
         }
-        uses.iter().for_each(|used| self.add_conflicting(used, &mut nodes));
+        let uses_and_private = || uses.iter().cloned().chain([private(bound)]);
+        uses_and_private().for_each(|used| self.add_conflicting(&used, &mut nodes));
+        if is_new {
+            add(&mut behind, &before);
+        }
+        nodes.retain(|node| behind.binary_search(node).is_err() || now.binary_search(node).is_ok());
         set_dependencies(bound.raw(), &nodes)?;
-        self.enter_all(uses, is_barrier, &nodes);
-        let is_enqueued = ended || is_new || noted == Noted::After;
-        let (noted, node) = (if is_enqueued { Noted::After } else { Noted::Before }, only(&nodes));
-        *self.on(bound) = Followed { current: nodes, noted };
+        self.enter_all(uses_and_private(), is_barrier, &nodes);
+        for used in uses {
+            match open.iter().position(|open| open == used) {
+                Some(at) => drop(open.swap_remove(at)),
+                None => open.push(used.clone()),
+            }
+        }
+        if ended {
+            open.clear();
+        }
+        let noted = if open.is_empty() { Noted::After } else { Noted::Before };
+        let node = only(&nodes);
+        *self.on(bound) = Followed { current: nodes, noted, open, behind };
         Ok(node)
     }
 
@@ -232,18 +263,22 @@ impl ByAccess {
     }
 
     /// Notes the accesses of an operation, or that it is a barrier.
-    fn enter_all(&mut self, uses: &[PlacedUse], is_barrier: bool, nodes: &Nodes) {
+    fn enter_all(
+        &mut self,
+        uses: impl Iterator<Item = PlacedUse>,
+        is_barrier: bool,
+        nodes: &Nodes,
+    ) {
         if is_barrier {
             self.memory.clear();
             self.barrier = nodes.clone();
         }
-        uses.iter().for_each(|used| self.enter(used, nodes));
+        uses.for_each(|used| self.enter(used, nodes));
     }
 
     /// Notes an access. A write supersedes the accesses that it covers, since it comes after all of them.
-    fn enter(&mut self, used: &PlacedUse, nodes: &Nodes) {
-        let (range, access) = (used.range.clone(), used.access);
-        let earlier = self.memory.entry(used.at).or_default();
+    fn enter(&mut self, PlacedUse { at, range, access }: PlacedUse, nodes: &Nodes) {
+        let earlier = self.memory.entry(at).or_default();
         if access == Access::Write {
             earlier.retain(|earlier| !within(&earlier.range, &range));
         }

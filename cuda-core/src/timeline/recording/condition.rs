@@ -65,8 +65,8 @@ impl Condition {
         Ok(Self { raw, id, capture, context, ledger: Ledger::default() })
     }
 
-    /// The driver's handle. A graph by data flow does not know that a kernel sets the condition if the
-    /// kernel's argument is this number.
+    /// The driver's handle. A graph that is captured by access does not know that a kernel sets the
+    /// condition if the kernel's argument is this number.
     pub fn as_raw(&self) -> u64 {
         self.raw
     }

@@ -448,11 +448,15 @@ impl OpenRecording {
         let uses = uses.as_slice();
         // Entered even if the rest fails: the graph may have that work already.
         self.enter(uses, is_barrier);
+        self.uses.traits.add(GraphTraits::FOREIGN);
         let node = match &mut self.order {
             CaptureOrder::Access(by_access) => by_access.note(bound, uses, ended),
             _ => self.record(bound, uses, is_barrier, || (bound.count(), Ok(()))).node,
         }?;
-        self.note_node(bound, node, &[]);
+        if let Some(node) = node {
+            // The node of the operation before the work was noted as that operation's.
+            self.uses.note_node_of(bound, node, Box::default(), true);
+        }
         Ok(())
     }
 

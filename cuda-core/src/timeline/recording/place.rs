@@ -6,6 +6,7 @@ use crate::timeline::ledger::{Access, Bytes, InGraphs, KeptMemory, Ledger, Touch
 use crate::util::InlineVec;
 
 /// A use of the memory at an index of [`GraphUses::memory`](super::GraphUses::memory).
+#[derive(Clone, PartialEq)]
 pub(super) struct PlacedUse {
     pub(super) at: usize,
     pub(super) range: Bytes,

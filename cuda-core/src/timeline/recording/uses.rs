@@ -47,9 +47,20 @@ impl GraphUses {
 
     /// Notes the uses of an operation that was captured on the stream by `node`, its last node.
     pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
+        self.note_node_of(bound, node, keys, false);
+    }
+
+    /// [`Self::note_node`] for an operation that may be another library's.
+    pub(super) fn note_node_of(
+        &mut self,
+        bound: &Bound<'_>,
+        node: Node,
+        keys: Box<[usize]>,
+        is_foreign: bool,
+    ) {
         let context = bound.core().context().clone();
         let stream = (0, self.number_of(bound.timeline()));
-        self.by_node.push(NodeUses { node, keys, context, stream });
+        self.by_node.push(NodeUses { node, keys, context, stream, is_foreign });
     }
 
     /// The node of the last operation that was noted on the stream.
@@ -121,7 +132,7 @@ impl KeptUses {
 
 /// Properties of a graph's operations that matter to its launches: a set of these.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct GraphTraits(u8);
+pub(crate) struct GraphTraits(u16);
 
 impl GraphTraits {
     /// An operation that CUDA refuses in the body of a condition: a host function, an event, a signal.
@@ -142,6 +153,8 @@ impl GraphTraits {
     pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0 | Self::EVENT.0);
     /// An operation on a condition: destroying an executable waits for its launches.
     pub(crate) const CONDITIONS: Self = Self(1 << 7);
+    /// Work of another library, which may rely on each of its own operations.
+    pub(crate) const FOREIGN: Self = Self(1 << 8);
 
     /// Whether all of `other` are among these.
     #[inline]
@@ -215,6 +228,8 @@ pub(crate) struct NodeUses {
     /// The index of the capture among the graph's captures, and of the stream among the capture's streams, in
     /// order of creation.
     pub(crate) stream: (u32, u32),
+    /// The operation is another library's.
+    pub(crate) is_foreign: bool,
 }
 
 /// A graph that runs on a condition. It belongs to a node of the graph, or of another such body.

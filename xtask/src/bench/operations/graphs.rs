@@ -27,7 +27,7 @@ pub(super) fn operations() -> Vec<Operation> {
         Operation::new("set a kernel's arguments in a graph", set_kernel).goal(Goal::More(100.0)),
         Operation::new("1000 kernels as a graph, by stream", beside_a_stream)
             .goal(Goal::Ratio(1.0 / 3.5)),
-        Operation::new("64 kernels by data flow, as a chain", by_access)
+        Operation::new("64 kernels by access, as a chain", by_access)
             .without_goal("both are this library's"),
         Operation::new("graph launch, after another stream", launch_behind_once).calls(3),
         // Last, since the driver afterwards launches graphs of many kernels a third more slowly.
@@ -221,6 +221,6 @@ fn by_access(fixture: &Fixture) -> anyhow::Result<Measured> {
     stream.fill(&mut total, 0)?;
     flow.launch(stream)?;
     let expected = stream.download_vec(&parts)?.into_iter().fold(0, u32::wrapping_add);
-    anyhow::ensure!(stream.download_vec(&total)? == [expected], "the sum by data flow is wrong");
+    anyhow::ensure!(stream.download_vec(&total)? == [expected], "the sum by access is wrong");
     Ok(measured)
 }
