@@ -283,7 +283,7 @@ pub use wait::future::Ready;
 ///
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// match stream.alloc::<u8>(1 << 50) {
-///     Err(Error::OutOfMemory(it)) => println!("{} bytes are not there", it.requested),
+///     Err(Error::PoolExhausted(it)) => println!("{} bytes are not there", it.requested),
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), cuda_core::Error>(())
@@ -386,23 +386,18 @@ pub mod managed {
 
 /// Flags and traits of pinned and registered memory.
 ///
-/// A [`PinnedBuffer`] needs none of them: without flags, too, it is an argument of kernels, which access it
-/// in place. [`PinnedFlags`](pinned::PinnedFlags) make memory that the host writes around its caches.
 /// [`StableHost`](pinned::StableHost) is implemented by owners whose memory stays where it is, such
 /// as [`Vec`], which [`Registered`] pins and [`Stream::upload_owned`] copies from.
 ///
 /// ```no_run
-/// use cuda_core::{Device, PinnedBuffer, pinned::PinnedFlags};
+/// use cuda_core::{Device, Registered, pinned::RegisterFlags};
 ///
 /// let context = Device::get(0)?.context()?;
-/// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
-/// let in_place = PinnedBuffer::<f32>::with_flags(&context, 1000, flags)?; // an argument of kernels
+/// let pinned = Registered::new(&context, vec![1.0f32; 1000], RegisterFlags::PORTABLE)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub mod pinned {
-    pub use crate::host::{
-        PinnedBackend, PinnedFlags, ReadOnly, RegisterFlags, StableHost, StableHostMut,
-    };
+    pub use crate::host::{PinnedBackend, ReadOnly, RegisterFlags, StableHost, StableHostMut};
 }
 
 /// Builders, limits and reports of pools of device memory.

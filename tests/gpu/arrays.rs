@@ -427,10 +427,12 @@ gpu_test! {
         let mut pinned = PinnedBuffer::<u32>::zeroed(stream.context(), 256)?;
         stream.upload_to_array(&[7; 256], &mut array)?;
         stream.copy_from_array(&array, &mut pinned)?;
-        array.synchronize()?;
+        array.synchronize_mut()?;
         pinned.as_mut_slice()?.fill(0);
         let stalled = stall(stream.as_raw());
         stream.copy_from_array(&array, &mut pinned)?;
+        array.synchronize()?; // only for writers
+        assert!(pinned.try_as_slice()?.is_none());
         stalled.release_after(PAUSE);
         drop(array);
         assert_eq!(pinned.try_as_slice()?, Some(&[7; 256][..]), "the drop has waited");

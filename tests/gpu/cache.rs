@@ -3,11 +3,11 @@
 mod order;
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceBuffer, Error, PointerAttributes, Result, Stream,
-    pools::PoolLimit, with_allocator,
+    Allocator, CachingPool, Device, DeviceBuffer, Error, MemoryPool, PointerAttributes, Result,
+    Stream, pools::PoolLimit, with_allocator,
 };
 use cuda_sys::cuStreamIsCapturing;
-use support::{check, gpu_test, pattern, report};
+use support::{check, gpu_test, pattern, refusal, report};
 
 use crate::capture::Capture;
 use crate::forms::{contents, same, scaled};
@@ -117,17 +117,15 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn h14_a_limit_of_zero_is_no_limit() -> Result<()> {
-        let stream = Device::get(0)?.create_stream()?;
+    fn h14_a_limit_of_zero_is_refused() -> Result<()> {
+        let limit = PoolLimit::Bytes(6 * U);
+        let pool = CachingPool::builder().limit(limit).build()?;
         for zero in [PoolLimit::Bytes(0), PoolLimit::Fraction(0.0)] {
-            let built = CachingPool::builder().limit(zero).build()?;
-            let changed = CachingPool::builder().limit(PoolLimit::Bytes(6 * U)).build()?;
-            changed.set_limit(zero)?;
-            for pool in [built, changed] {
-                assert_eq!(pool.limit(), PoolLimit::None, "{zero:?}");
-                drop(stream.alloc_with::<u8>(&pool.allocator(), 7 * U)?);
-            }
+            refusal(CachingPool::builder().limit(zero).build().map(drop));
+            refusal(pool.set_limit(zero));
+            assert_eq!(pool.limit(), limit);
         }
+        refusal(MemoryPool::builder(Device::get(0)?).max_size(0).build().map(drop));
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ gpu_test! {
             let stream = green.stream_builder().priority(priority).build()?;
             assert_eq!(context::current(), primary.as_raw());
             assert_eq!(stream.priority()?, priority);
-            assert!(stream.is_non_blocking()?);
+            assert!(!stream.is_blocking()?);
             assert_eq!(stream.context(), &green);
             let mut buffer = stream.alloc::<u32>(100)?;
             stream.fill(&mut buffer, 3)?;

@@ -179,7 +179,7 @@ gpu_test! {
         for len in [0, 1, 5000, scaled(200 << 20, 13 << 20, 20_000) + 1] {
             for root in 0..group.len() {
                 let mut buffers = filled(&group, len)?;
-                group.broadcast(&mut buffers, root)?;
+                group.broadcast_in_place(&mut buffers, root)?;
                 let what = format!("{len} bytes from {root}");
                 hold(&group, &buffers, |_| bytes_of(root, len), &what)?;
             }
@@ -291,15 +291,15 @@ gpu_test! {
         let uncounted = group.scatter(&[[]; 3], &mut nothing);
         let mismatch = matches!(uncounted, Err(Error::SizeOverflow { .. } | Error::LengthMismatch(_)));
         assert!(mismatch, "{uncounted:?}");
-        let fewer = group.broadcast(&mut four[..1], 0);
+        let fewer = group.broadcast_in_place(&mut four[..1], 0);
         assert_eq!(refusal(fewer), format!("1 buffer or slice given for a group of {count} devices"));
         let no_member = format!("there is no member {count} among {count}");
-        assert!(refusal(group.broadcast(&mut four, count)).contains(&no_member));
+        assert!(refusal(group.broadcast_in_place(&mut four, count)).contains(&no_member));
         let odd = group.alloc_zeroed::<u8>(count + 1)?;
         let mut even = group.alloc_zeroed::<u8>(count)?;
         assert!(refusal(group.all_to_all(&odd, &mut even)).contains("equal parts"));
         even.reverse();
-        let swapped = group.broadcast(&mut even, 0);
+        let swapped = group.broadcast_in_place(&mut even, 0);
         assert!(matches!(swapped, Err(Error::WrongDevice(ref it)) if it.stream == 0), "{swapped:?}");
         let ragged = [&four[..], &four[..1]];
         let mut rows: Vec<_> = (0..count).map(|_| group.alloc::<u8>(4)).collect::<Result<_>>()?;
@@ -319,7 +319,7 @@ gpu_test! {
         let mut next = group.alloc::<u8>(5000)?;
         group.rotate(&buffers, &mut next, 2)?;
         hold(&group, &next, |rank| bytes_of((rank + 1) % 3, 5000), "rotated")?;
-        group.broadcast(&mut buffers, 2)?;
+        group.broadcast_in_place(&mut buffers, 2)?;
         hold(&group, &buffers, |_| bytes_of(2, 5000), "broadcast")?;
         group.disable_all_peers()
     }
@@ -388,7 +388,7 @@ gpu_test! {
             step("rotate");
             group.all_to_all(&sources, &mut destinations)?;
             step("all_to_all");
-            group.broadcast(&mut destinations, 1)?;
+            group.broadcast_in_place(&mut destinations, 1)?;
             step("broadcast");
             let mut shares = group.alloc_shares::<u8>(999)?;
             group.scatter(&[1; 999], &mut shares)?;
@@ -396,7 +396,7 @@ gpu_test! {
             step("scatter and gather");
             group.synchronize()?;
             step("synchronize");
-            assert!(group.broadcast(&mut shares, count).is_err());
+            assert!(group.broadcast_in_place(&mut shares, count).is_err());
             step("what is refused");
             if unreachable.is_empty() {
                 group.disable_all_peers()?;

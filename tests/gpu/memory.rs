@@ -333,10 +333,16 @@ gpu_test! {
         let held = stall(reader.as_raw());
         reader.download(buffer.slice(..7)?, &mut host)?;
         buffer.slice(..7)?.synchronize()?; // only for writers
-        buffer.slice_mut(7..)?.synchronize()?; // the download reads other elements
+        buffer.synchronize()?;
+        buffer.slice_mut(7..)?.synchronize_mut()?; // the download reads other elements
         assert!(host.try_as_slice()?.is_none());
         held.release_after(Duration::from_millis(10));
-        buffer.slice_mut(..7)?.synchronize()?;
+        buffer.slice_mut(..7)?.synchronize_mut()?;
+        host.try_as_slice()?.expect("the download was waited for");
+        let held = stall(reader.as_raw());
+        reader.download(buffer.slice(..7)?, &mut host)?;
+        held.release_after(Duration::from_millis(10));
+        buffer.synchronize_mut()?;
         host.try_as_slice()?.expect("the download was waited for");
         Ok(())
     }

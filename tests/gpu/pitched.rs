@@ -1,5 +1,7 @@
 //! J: copies and fills of rows.
 
+use std::time::Duration;
+
 use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
     Device, DeviceBuffer, Error, Extent, PinnedBuffer, PitchedBuffer, Result, Shape, Stream,
@@ -321,6 +323,25 @@ gpu_test! {
         }
         let bytes = stream.download_vec(target.as_view().cast::<u8>()?)?;
         same(&bytes, &expected, "at odd pitches");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn j09_pitched_buffers_are_waited_for() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut image = stream.context().alloc_pitched::<u32>(33, 21)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(stream.context(), 33 * 21)?;
+        stream.fill_pitched(image.pitched_mut()?, 9)?;
+        image.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        stream.copy_pitched(image.pitched()?, host.pitched_mut(Shape::plane(33, 21))?)?;
+        image.synchronize()?; // only for writers
+        assert!(host.try_as_slice()?.is_none());
+        stalled.release_after(Duration::from_millis(10));
+        image.synchronize_mut()?;
+        assert_eq!(host.try_as_slice()?, Some(&[9; 33 * 21][..]), "the copy was waited for");
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ gpu_test! {
         assert_eq!((plain.is_blocking(), plain.get_priority(), plain.context()), (false, 0, &context));
         let set = plain.blocking().priority(-1);
         assert_eq!((set.is_blocking(), set.get_priority()), (true, -1));
-        assert!(!set.build()?.is_non_blocking()?);
+        assert!(set.build()?.is_blocking()?);
         Ok(())
     }
 }

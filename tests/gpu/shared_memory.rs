@@ -69,7 +69,7 @@ gpu_test! {
             // is not used.
             let too_many = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 1 << 40) };
             let error = too_many.expect_err("more than there is");
-            assert!(matches!(error, Error::OutOfBounds(_)), "{error:?}");
+            assert!(matches!(error, Error::Invalid(_)), "{error:?}");
             println!("{DONE}");
             return Ok(());
         }
@@ -99,8 +99,7 @@ gpu_test! {
             let fd = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
             // SAFETY: the descriptor is of that pool; the handle of a clone is not zero.
             let pool = unsafe { MemoryPool::import_fd(device, fd) }?;
-            let error = stream.alloc_from::<u8>(&pool, 10).expect_err("another process's");
-            assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+            assert!(refusal(stream.alloc_from::<u8>(&pool, 10)).contains("another process's"));
             let name = PoolPointer::from_bytes(bytes);
             // SAFETY: the parent keeps its buffer until this process has ended, and waits for it.
             let mut buffer = unsafe { pool.import_pointer::<u8>(&context, name, LEN) }?;

@@ -82,23 +82,23 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let whole = SharedSlice::from(stream.upload_new(&[1u32, 2, 3, 4])?);
         let (other, part) = (whole.clone(), whole.slice(1..)?);
-        let whole = whole.try_into_buffer().expect_err("there are three");
+        let whole = whole.into_buffer().expect_err("there are three").value;
         drop(other);
         drop(whole);
-        let part = part.try_into_buffer().expect_err("a part");
+        let part = part.into_buffer().expect_err("a part").value;
         assert_eq!(stream.download_vec(&part)?, [2, 3, 4]);
         let bytes = SharedSlice::from(stream.alloc::<u32>(4)?).cast::<[u8; 4]>()?;
-        assert!(bytes.try_into_buffer().is_err(), "of other elements");
+        assert!(bytes.into_buffer().is_err(), "of other elements");
         let managed = ManagedBuffer::<u32>::zeroed(stream.context(), 4)?;
-        assert!(SharedSlice::from(managed).try_into_buffer().is_err());
+        assert!(SharedSlice::from(managed).into_buffer().is_err());
 
         let shared = Arc::new(PinnedBuffer::from_slice(stream.context(), &[7u32; 4])?);
         let whole = SharedSlice::from(&shared);
-        let whole = whole.try_into_buffer().expect_err("the program has the other");
+        let whole = whole.into_buffer().expect_err("the program has the other").value;
         drop(shared);
         let mut copy = stream.alloc::<u32>(4)?;
         stream.upload(&whole, &mut copy)?;
-        let mut own = whole.try_into_buffer().expect("the only one");
+        let mut own = whole.into_buffer()?;
         own.as_mut_slice()?.fill(8); // waits for the copy
         assert_eq!(stream.download_vec(&copy)?, [7; 4]);
         Ok(())

@@ -21,7 +21,7 @@ gpu_test! {
         assert_eq!(turns[LEN..], turns[..3], "and then from the first on");
         for stream in &turns[..LEN] {
             assert_ne!(*stream, context.default_stream()?);
-            assert!(stream.is_non_blocking()?);
+            assert!(!stream.is_blocking()?);
             stream.synchronize()?;
         }
         Ok(())
@@ -35,7 +35,7 @@ gpu_test! {
         let (_, greatest) = context.stream_priority_range()?;
         let pool = context.stream_builder().blocking().priority(greatest).build_pool(2)?;
         for stream in pool.streams() {
-            assert!(!stream.is_non_blocking()?);
+            assert!(stream.is_blocking()?);
             assert_eq!(stream.priority()?, greatest);
         }
         let counts = thread::scope(|scope| {

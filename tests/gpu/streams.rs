@@ -57,9 +57,9 @@ gpu_test! {
     fn c02_flags() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let blocking = context.stream_builder().blocking().build()?;
-        assert!(!blocking.is_non_blocking()?);
-        assert!(context.create_stream()?.is_non_blocking()?);
-        assert!(!context.default_stream()?.is_non_blocking()?);
+        assert!(blocking.is_blocking()?);
+        assert!(!context.create_stream()?.is_blocking()?);
+        assert!(context.default_stream()?.is_blocking()?);
         Ok(())
     }
 }

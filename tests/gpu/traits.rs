@@ -12,7 +12,7 @@ use cuda_core::jit::{JitCache, JitOptions};
 use cuda_core::managed::{ManagedAttributes, ManagedBuffer};
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::nvrtc::Program;
-use cuda_core::pinned::{PinnedFlags, ReadOnly, RegisterFlags};
+use cuda_core::pinned::{ReadOnly, RegisterFlags};
 use cuda_core::pools::{CacheBlock, CacheSegment};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{
@@ -38,7 +38,7 @@ fn data_is_compared_hashed_and_shown() {
     are!(Eq, Hash, Debug, Clone: Access, Counters, SizeMismatch, Current, PrimaryState, CacheBlock,
         CacheSegment, ManagedAttributes, PointerAttributes, WaitValue<u32>, MemoryInfo,
         PoolUsage, JitOptions, Program, CommunicatorOptions, Reduction<u32>, Consumer, NodeId, Origin,
-        ReadOnly<Vec<u8>>, ContextFlags, EventFlags, ArrayFlags, PinnedFlags, RegisterFlags);
+        ReadOnly<Vec<u8>>, ContextFlags, EventFlags, ArrayFlags, RegisterFlags);
     are!(Eq, Hash, Debug, Clone: Allocator, CachingPool, PinnedPool, Module, Library, Kernel, Device,
         GraphNode<'static>);
     are!(Display: MemoryInfo, Origin, Extent, Dimensions, Complex32, Complex64, f16, bf16, Uuid, Version);
@@ -50,8 +50,8 @@ fn numbers_and_places_are_shown_as_people_write_them() {
     assert_eq!(Complex64::new(0.0, 1.0).to_string(), "0+1i");
     assert_eq!(Origin::from((48, 16)).to_string(), "(48, 16, 0)");
     assert_eq!(
-        format!("{:?}", PinnedFlags::PORTABLE | PinnedFlags::MAPPED),
-        "PinnedFlags(PORTABLE | MAPPED)"
+        format!("{:?}", RegisterFlags::PORTABLE | RegisterFlags::MAPPED),
+        "RegisterFlags(PORTABLE | MAPPED)"
     );
     assert_eq!(format!("{:?}", ContextFlags::default()), "ContextFlags(NONE)");
 }

@@ -12,7 +12,7 @@ use cuda_core::{
     },
     interop::{IpcMemoryHandle, ShareableHandle},
     managed::ManagedBuffer,
-    pinned::{PinnedFlags, RegisterFlags},
+    pinned::RegisterFlags,
     virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
 use cuda_sim::{Fault, Leak, LeakKind, Session};
@@ -145,7 +145,7 @@ fn m15_pools() {
 #[test]
 fn m15_pinned_memory() {
     refused(&[Resource::PinnedMemory], |stream| {
-        PinnedBuffer::<u8>::with_flags(stream.context(), 100, PinnedFlags::MAPPED)
+        PinnedBuffer::<u8>::write_combined(stream.context(), 100)
     });
     refused(&[Resource::PinnedMemory], |stream| {
         let host = vec![5_u32; 16];

@@ -3,10 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{
-    Device, Error, PinnedBuffer, PinnedPool, Result,
-    pinned::{PinnedBackend, PinnedFlags},
-};
+use cuda_core::{Device, Error, PinnedBuffer, PinnedPool, Result, pinned::PinnedBackend};
 use support::{gpu_test, pattern};
 
 use support::child;
@@ -105,7 +102,7 @@ gpu_test! {
             return Ok(());
         }
         let context = Device::get(0)?.context()?;
-        let memory = PinnedBuffer::<u32>::with_flags(&context, ELEMENTS, PinnedFlags::MAPPED)?;
+        let memory = PinnedBuffer::<u32>::write_combined(&context, ELEMENTS)?;
         // A permanent borrow, made by safe code: the memory must outlive every thread of the
         // process.
         let elements: &'static [u32] = Box::leak(Box::new(memory)).as_slice()?;

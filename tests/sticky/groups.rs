@@ -99,7 +99,7 @@ fn k06_pairs_that_cannot_reach_each_other() -> Result<()> {
         // Copies still work.
         let mut buffers = group.alloc_zeroed::<u8>(300)?;
         group.streams()[1].fill(&mut buffers[1], 7)?;
-        group.broadcast(&mut buffers, 1)?;
+        group.broadcast_in_place(&mut buffers, 1)?;
         let mut back = [0; 900];
         group.gather(&buffers, &mut back)?;
         assert_eq!(back, [7; 900]);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
+use super::driver_pool::memory_pool::MemoryPool;
 use super::driver_pool::stream_ordered::DriverPool;
 use super::plain::Plain;
 use crate::alloc::CachingPool;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool;
 use crate::error::Result;
-use crate::process::Contained;
+use crate::process::{Contained, Handle};
 use crate::stream::Stream;
 use crate::util::{compare_by, debug_by};
 
@@ -39,6 +40,8 @@ pub(crate) enum Choice {
     Pool(CachingPool),
     /// The driver's pool of the stream's device.
     Driver,
+    /// Another pool of the driver.
+    Memory(MemoryPool),
     /// `cuMemAlloc`.
     Plain,
     /// Any other.
@@ -93,7 +96,7 @@ impl Allocator {
         match &self.0 {
             Choice::Shared => Some(SHARED),
             Choice::Pool(pool) => Some(pool.id()),
-            Choice::Driver | Choice::Plain | Choice::Custom(_) => None,
+            Choice::Driver | Choice::Memory(_) | Choice::Plain | Choice::Custom(_) => None,
         }
     }
 
@@ -107,6 +110,7 @@ impl Allocator {
             Choice::Shared => pool::shared()?,
             Choice::Pool(pool) => pool,
             Choice::Driver => &DriverPool,
+            Choice::Memory(pool) => pool,
             Choice::Plain => &Plain,
             Choice::Custom(allocator) => &***allocator,
         })
@@ -116,6 +120,7 @@ impl Allocator {
 compare_by! {
     Allocator: |it| (discriminant(&it.0), match &it.0 {
         Choice::Custom(custom) => Arc::as_ptr(custom).addr() as u64,
+        Choice::Memory(pool) => Handle(pool.as_raw()).number(),
         _ => it.pool().unwrap_or_default(),
     })
 }

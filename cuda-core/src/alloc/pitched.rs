@@ -151,12 +151,20 @@ impl<T: Pod> PitchedBuffer<T> {
         unsafe { self.bytes.note_use(stream, access) }
     }
 
-    /// Blocks the thread until no stream uses the buffer any more.
+    /// Blocks the thread until the work that writes the buffer is done.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for.
+    /// Those of [`Buffer::synchronize`](crate::Buffer::synchronize).
     pub fn synchronize(&self) -> Result<()> {
         self.bytes.synchronize()
+    }
+
+    /// Blocks the thread until all work that uses the buffer is done.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::synchronize`](crate::Buffer::synchronize).
+    pub fn synchronize_mut(&mut self) -> Result<()> {
+        self.bytes.synchronize_mut()
     }
 
     /// Frees the memory once no work uses it: `cuMemFree_v2`.

@@ -184,15 +184,16 @@ fn allocate_from(
     if core.timeline().recording().is_some() {
         return allocate_from(allocator, &*home_of(core)?, bytes);
     }
+    let in_order = |(address, seq)| {
+        // Other streams may use the memory only after the allocation.
+        let ledger = Ledger::after(0..bytes, core.timeline().at(seq));
+        (address, ledger, DeviceBacking::Home(core.clone()))
+    };
     let (address, ledger, backing) = match &allocator.0 {
         Choice::Shared => return caching::allocate(shared()?, core, bytes),
         Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
-        Choice::Driver => {
-            let (address, seq) = stream_ordered::allocate(core, bytes)?;
-            // Other streams may use the memory only after the allocation.
-            let ledger = Ledger::after(0..bytes, core.timeline().at(seq));
-            (address, ledger, DeviceBacking::Home(core.clone()))
-        }
+        Choice::Driver => in_order(stream_ordered::allocate(core, bytes)?),
+        Choice::Memory(pool) => in_order(pool.allocate_on(core, bytes)?),
         Choice::Plain | Choice::Custom(_) => {
             let (address, ledger) = custom::allocate(allocator, core, bytes)?;
             let (home, allocator) = (core.clone(), allocator.clone());
@@ -293,11 +294,12 @@ impl Stream {
     }
 
     /// Allocates `len` elements of unspecified value from `pool`: `cuMemAllocFromPoolAsync`, one driver
-    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
+    /// call. The same as [`alloc_with`](Self::alloc_with) with the
+    /// [pool's allocator](MemoryPool::allocator); of no elements, nothing is checked.
     ///
     /// # Errors
     /// Those of [`Stream::alloc`]; [`Error::WrongDevice`](crate::Error::WrongDevice) for a pool of
-    /// another device; [`Error::Unsupported`](crate::Error::Unsupported) for an imported pool.
+    /// another device; [`Error::Invalid`](crate::Error::Invalid) for an imported pool.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -309,17 +311,7 @@ impl Stream {
     /// ```
     #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
     pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
-        let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let core = &*home_of(self.core())?;
-        let (address, ledger) = match pool.allocate_on(core, bytes)? {
-            Some((address, seq)) => {
-                // Other streams may use the memory only after the allocation.
-                (address, Ledger::after(0..bytes, core.timeline().at(seq)))
-            }
-            None => (NOWHERE, Ledger::default()),
-        };
-        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
-        Ok(Buffer::from_storage(Storage::new(block), len))
+        self.alloc_with(&pool.allocator(), len)
     }
 }
 

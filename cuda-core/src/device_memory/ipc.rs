@@ -6,7 +6,7 @@ use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
 use crate::alloc::{MemoryOwner, OwnerTraits, owned};
 use crate::context::Context;
-use crate::error::{Error, OutOfBounds, Result, asked};
+use crate::error::{Error, Result, asked, counted};
 use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
 use crate::process::{Failed, RelaxedCaptureMode, driver};
 use crate::types::Pod;
@@ -83,7 +83,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`], and [`Error::Invalid`] if `len` is zero or the elements need a stricter
-    /// alignment, before any driver call; [`Error::OutOfBounds`] if the memory has fewer elements; the
+    /// alignment, before any driver call, and if the memory has fewer elements; the
     /// driver's.
     ///
     /// # Safety
@@ -126,7 +126,11 @@ impl<T: Pod> DeviceBuffer<T> {
         let opened = owned(context, address, bytes, Opened(context.clone()), len);
         match room? {
             room if room >= bytes => Ok(opened),
-            room => Err(OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }.into()),
+            room => {
+                let there = counted(room / size_of::<T>(), "element", "elements");
+                let why = format!("{len} elements were asked for, and the memory has {there}");
+                Err(Error::invalid("cuIpcOpenMemHandle", why))
+            }
         }
     }
 }

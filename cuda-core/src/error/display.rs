@@ -133,7 +133,7 @@ impl fmt::Display for Error {
                  first), or by work that is not known to be done",
             ),
             Self::GivenUp { what } => {
-                write!(f, "{what} was given up: whether the driver has released it is unknown")
+                write!(f, "{what} was given up: whether the driver has released it is unknown; make another")
             }
             Self::Capturing { op: op @ "cuCtxSynchronize" } => {
                 write!(f, "{op}: a stream of the context is being captured, ")?;
@@ -193,7 +193,10 @@ impl fmt::Display for Error {
                  `Context::from_raw` first",
             ),
             Self::ContextStack => {
-                f.write_str("the thread's context stack holds entries that a guard cannot remove")
+                f.write_str(
+                    "the thread's context stack holds entries that a guard cannot remove; \
+                     pop what was pushed after the guard was made",
+                )
             }
             Self::LostStream => {
                 f.write_str("a stream was lost before its work could be proven complete")

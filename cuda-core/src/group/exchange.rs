@@ -39,16 +39,16 @@ impl DeviceGroup {
     /// let group = DeviceGroup::all()?;
     /// let mut weights = group.alloc::<f32>(1 << 20)?;
     /// group.streams()[0].fill(&mut weights[0], 0.5)?;
-    /// group.broadcast(&mut weights, 0)?;
+    /// group.broadcast_in_place(&mut weights, 0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
-    pub fn broadcast<'b, T: Pod>(
+    pub fn broadcast_in_place<'b, T: Pod>(
         &self,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         root: usize,
     ) -> Result<()> {
-        let op = "broadcast";
+        let op = "broadcast_in_place";
         let mut buffers = self.views(op, buffers, DeviceSliceMut::device)?;
         let count = self.len();
         within(op, "member", root, count)?;

@@ -32,7 +32,7 @@ pub use whole::{Whole, WholeMut};
 /// | the host | every device the same | [`upload_all`](Self::upload_all) |
 /// | the host, or one device | each device a part | [`scatter`](Self::scatter) |
 /// | each device a part | the host, or one device | [`gather`](Self::gather) |
-/// | one device | every device the same | [`broadcast`](Self::broadcast) |
+/// | one device | every device the same | [`broadcast_in_place`](Self::broadcast_in_place) |
 /// | each device | the next one | [`rotate`](Self::rotate) |
 /// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
 /// | each device | every device the sum | [`all_reduce`](Self::all_reduce), by [NCCL](crate::nccl) |

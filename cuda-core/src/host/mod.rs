@@ -9,7 +9,7 @@ pub(crate) mod registered;
 pub(crate) mod stable_host;
 
 pub(crate) use pinned::{HostAddress, device_ptr_of};
-pub use pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use pinned_pool::{PinnedBackend, PinnedPool};
 pub use registered::{RegisterFlags, Registered};
 pub use stable_host::{ReadOnly, StableHost, StableHostMut};

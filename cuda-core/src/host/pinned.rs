@@ -2,18 +2,19 @@
 
 use std::ptr::{self, NonNull};
 
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::{
+    CU_MEMHOSTALLOC_PORTABLE as PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CUdeviceptr, symbol as cu,
+};
 
 use crate::context::Context;
 use crate::device::limits::has_host_addresses;
-use crate::error::{Error, OutOfHostMemory, Result};
+use crate::error::{OutOfHostMemory, Result};
 use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
 use crate::memory::{self, Block, Buffer, Slice, SliceMut, Storage, byte_len};
 use crate::process::{Failed, RelaxedCaptureMode, deferred, driver, released};
 use crate::timeline::ledger::InGraphs;
 use crate::types::{Pod, Resource};
-use crate::util::flags::flags;
 
 /// Pinned memory of the host, as a kind of memory.
 ///
@@ -158,58 +159,17 @@ pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), Failed> {
     released("cuMemFreeHost", unsafe { cu::cuMemFreeHost(address.0.as_ptr().cast()) })
 }
 
-/// Calls `cuMemHostAlloc`. `bytes` is not zero.
-pub(crate) fn alloc_raw(
-    context: &Context,
-    bytes: usize,
-    flags: PinnedFlags,
-) -> Result<HostAddress> {
+/// Calls `cuMemHostAlloc` with these flags and `PORTABLE`. `bytes` is not zero.
+pub(crate) fn alloc_raw(context: &Context, bytes: usize, flags: u32) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
     let raw = context.call(op, ptr::null_mut(), |raw| {
         // SAFETY: the call writes one pointer, to an exclusive borrow; a live context is current.
-        unsafe { cu::cuMemHostAlloc(raw, bytes, flags.0) }
+        unsafe { cu::cuMemHostAlloc(raw, bytes, PORTABLE | flags) }
     });
     match raw.map(|raw| NonNull::new(raw.cast::<u8>())) {
         Ok(Some(address)) => Ok(HostAddress(address)),
         Err(error) if !error.is_out_of_memory() => Err(error),
         _ => Err(OutOfHostMemory { op, requested: bytes }.into()),
-    }
-}
-
-flags! {
-    /// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
-    ///
-    /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
-    /// whatever its flags. [`PinnedBuffer::new`] uses [`PORTABLE`](Self::PORTABLE), which gives a part
-    /// of a slab. With any other flags, [`NONE`](Self::NONE) included, the driver allocates the buffer.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
-    ///
-    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
-    /// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
-    /// assert!(buffer.flags()?.contains(PinnedFlags::WRITE_COMBINED));
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    PinnedFlags {
-        /// Pinned for every context: `CU_MEMHOSTALLOC_PORTABLE`.
-        PORTABLE = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
-        /// Devices can access it in place, see [`PinnedBuffer::device_ptr`]:
-        /// `CU_MEMHOSTALLOC_DEVICEMAP`.
-        #[doc(alias("cudaHostAllocMapped"))]
-        MAPPED = cuda_sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        /// Writes bypass the caches of the host. Copies to a device are then faster on some systems,
-        /// and reading by the host is slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
-        WRITE_COMBINED = cuda_sys::CU_MEMHOSTALLOC_WRITECOMBINED;
-    }
-}
-
-impl PinnedFlags {
-    fn check(self) -> Result<()> {
-        let known = Self::PORTABLE | Self::MAPPED | Self::WRITE_COMBINED;
-        let why = "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED";
-        Error::unless(known.contains(self), "cuMemHostAlloc", why)
     }
 }
 
@@ -221,7 +181,7 @@ impl PinnedFlags {
 /// them.
 ///
 /// # Where the memory comes from
-/// Without explicit flags a buffer is part of a slab: memory of the process in huge pages, near the
+/// A buffer is part of a slab: memory of the process in huge pages, near the
 /// device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping the
 /// buffer makes no driver call and does not block. As soon as the copies that use the memory are done,
 /// a buffer of about the same size in any context can reuse it. Allocating it again makes no driver
@@ -230,8 +190,10 @@ impl PinnedFlags {
 /// mapped or registered, the driver allocates one; with
 /// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
-/// The driver allocates memory with other flags: `cuMemHostAlloc`. Dropping the buffer waits for the
-/// copies that use it, then calls `cuMemFreeHost`.
+/// The driver also allocates each [write-combined](PinnedBuffer::write_combined) buffer.
+///
+/// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped: copies of
+/// every device use it at full speed, and kernels access it in place.
 ///
 /// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks` and `ready`.
 ///
@@ -257,8 +219,9 @@ impl<T: Pod> PinnedBuffer<T> {
     /// idle.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::Invalid`], before any driver call;
-    /// [`Error::OutOfHostMemory`].
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and [`Error::Invalid`](crate::Error::Invalid),
+    /// before any driver call;
+    /// [`Error::OutOfHostMemory`](crate::Error::OutOfHostMemory).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -270,31 +233,33 @@ impl<T: Pod> PinnedBuffer<T> {
     /// ```
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc", "alloc_pinned"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
-        Self::with_flags(context, len, PinnedFlags::PORTABLE)
+        PinnedPool::shared().alloc(context, len)
     }
 
-    /// [`PinnedBuffer::new`] with flags other than `PORTABLE`: `cuMemHostAlloc`; see [`PinnedFlags`].
+    /// Allocates `len` elements that the host writes around its caches: `cuMemHostAlloc` with
+    /// `CU_MEMHOSTALLOC_WRITECOMBINED`. Copies to a device are then faster on some systems, and reading by
+    /// the host is slow on all.
+    ///
+    /// The driver allocates each such buffer. Dropping it waits for the copies that use it, then calls
+    /// `cuMemFreeHost`.
     ///
     /// # Errors
-    /// Those of [`PinnedBuffer::new`]; [`Error::Invalid`] for flags that CUDA does not know.
+    /// Those of [`PinnedBuffer::new`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
+    /// use cuda_core::PinnedBuffer;
     ///
     /// // The host only writes it, and devices read it in place.
-    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
-    /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
+    /// let mut commands = PinnedBuffer::<u32>::write_combined(&context, 1024)?;
+    /// commands.as_mut_slice()?.fill(0);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
-    pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
-        flags.check()?;
-        if flags == PinnedFlags::PORTABLE {
-            return PinnedPool::shared().alloc(context, len);
-        }
+    pub fn write_combined(context: &Context, len: usize) -> Result<Self> {
         Self::allocated(context, len, |bytes| {
-            Ok((alloc_raw(context, bytes, flags)?, PinnedBacking::Allocated(context.clone())))
+            let address = alloc_raw(context, bytes, CU_MEMHOSTALLOC_WRITECOMBINED)?;
+            Ok((address, PinnedBacking::Allocated(context.clone())))
         })
     }
 
@@ -363,8 +328,9 @@ impl<T: Pod> PinnedBuffer<T> {
     /// follows the copies.
     ///
     /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to be done; [`Error::NotCapturable`] while such a copy is being captured.
+    /// The driver's errors about those copies; [`Error::InCallback`](crate::Error::InCallback) in a host
+    /// function, unless the copies are known to be done;
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while such a copy is being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -421,53 +387,24 @@ impl<T: Pod> PinnedBuffer<T> {
         self.as_view_mut().into_mut_slice()
     }
 
-    /// Returns the flags of the memory: `cuMemHostGetFlags`; for slabs, portable and mapped. No flags
-    /// for an empty buffer.
-    ///
-    /// # Errors
-    /// The driver's; it has no flags for registered memory.
-    #[doc(alias("cuMemHostGetFlags", "cudaHostGetFlags"))]
-    pub fn flags(&self) -> Result<PinnedFlags> {
-        let block = self.storage.block();
-        let known = match &block.backing {
-            PinnedBacking::Cached(_, chunk, _) if chunk.is_cached() => {
-                Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
-            }
-            _ => (block.bytes == 0).then_some(PinnedFlags::NONE),
-        };
-        if let Some(flags) = known {
-            driver::ensure()?;
-            return Ok(flags);
-        }
-        let flags = self.context().ask("cuMemHostGetFlags", 0, |flags| {
-            // SAFETY: the call writes one number, to an exclusive borrow; the address is that of a
-            // live allocation.
-            unsafe { cu::cuMemHostGetFlags(flags, block.address.0.as_ptr().cast()) }
-        })?;
-        Ok(PinnedFlags(flags))
-    }
-
     /// Returns the address by which devices access the first element, for kernels that read or write
     /// the memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
     ///
     /// On a device whose
     /// [`can_use_host_pointer_for_registered_mem`](crate::DeviceAttributes::can_use_host_pointer_for_registered_mem)
-    /// holds, this is the address of [`as_slice`](PinnedBuffer::as_slice), without a driver call. For memory
-    /// with [flags](PinnedBuffer::with_flags) and for registered memory, and on other devices, each call
+    /// holds, this is the address of [`as_slice`](PinnedBuffer::as_slice), without a driver call. For
+    /// [write-combined](PinnedBuffer::write_combined) and registered memory, and on other devices, each call
     /// enters the context and calls the driver.
     ///
     /// The buffer does not know of work that uses the address: see
     /// [`note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
-    /// The driver's, among them `INVALID_VALUE` for memory that is not mapped.
+    /// The driver's, among them `INVALID_VALUE` for registered memory that is not mapped.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
-    ///
-    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
-    /// let host = PinnedBuffer::<u32>::with_flags(&context, 64, flags)?;
+    /// let host = cuda_core::PinnedBuffer::<u32>::new(&context, 64)?;
     /// println!("devices find it at {:#x}", host.device_ptr()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

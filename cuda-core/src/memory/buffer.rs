@@ -192,10 +192,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Safety
     /// Between the two calls no other work uses the buffer, and the work uses it only as `access` says.
     /// If the stream is being captured, other threads enqueue nothing on it in between;
-    /// [`Stream::work`] ensures this. Everything else that the work uses stays valid as
-    /// [`StreamWork::enqueue`](crate::StreamWork::enqueue) requires. The work writes
-    /// [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::pinned::StableHostMut).
+    /// [`Stream::work`] ensures this. The work also fulfils the conditions of
+    /// [`StreamWork::enqueue`](crate::StreamWork::enqueue), where the noted memory is what is named there.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -216,12 +214,13 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
-    /// Blocks the thread until no stream uses the buffer any more. It also waits for all other work
-    /// that these streams have by now, unless a [checkpoint](crate::Stream::checkpoint) follows the
-    /// work that uses the buffer.
+    /// Blocks the thread until the work that writes the buffer is done: [`ready`](Self::ready), blocking. It
+    /// also waits for all other work that the streams of that work have by now, unless a
+    /// [checkpoint](crate::Stream::checkpoint) follows that work.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for.
+    /// The driver's errors about the work waited for;
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while that work is being captured.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -232,8 +231,17 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// ```
     #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        self.storage.wait_for(&self.storage.block().whole())
+        self.storage.synchronize(Access::Read)
+    }
+
+    /// Blocks the thread until all work that uses the buffer is done:
+    /// [`ready_mut`](Self::ready_mut), blocking. To be called before code that does not know the streams
+    /// writes the buffer.
+    ///
+    /// # Errors
+    /// Those of [`synchronize`](Self::synchronize).
+    pub fn synchronize_mut(&mut self) -> Result<()> {
+        self.storage.synchronize(Access::Write)
     }
 
     /// Frees the memory after all work that uses it. Dropping the buffer does the same, but

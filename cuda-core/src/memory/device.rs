@@ -31,7 +31,7 @@ pub enum DeviceMemory {}
 /// a buffer blocks until the work that uses it is done, and the driver, which frees that of
 /// [`Context::alloc`], until all work of the device is.
 ///
-/// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`.
+/// [`Buffer`] documents what every buffer has, such as `len`, `slice`, `chunks` and `ready`.
 ///
 /// [`Stream::alloc`]: crate::Stream::alloc
 /// [`Stream::alloc_from`]: crate::Stream::alloc_from

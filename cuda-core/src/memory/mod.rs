@@ -266,10 +266,16 @@ impl<M: MemoryKind> Storage<M> {
         Ok(())
     }
 
+    /// [`Ledger::synchronize`] of the whole block.
+    pub(crate) fn synchronize(&self, access: Access) -> Result<()> {
+        self.block.ledger.synchronize(&self.block.whole(), access)
+    }
+
     /// Returns an error if a graph uses the memory.
     pub(crate) fn require_no_graph(&self, op: &'static str) -> Result<()> {
         let free = !self.block.ledger.is_in_graphs();
-        Error::unless(free, op, "a graph uses the memory")
+        let why = "a graph uses the memory: drop the graph and its executables first";
+        Error::unless(free, op, why)
     }
 
     /// Calls [`note_use`] for these bytes.

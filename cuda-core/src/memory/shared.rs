@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Rejected, Result};
 use crate::memory::view::lengths;
 use crate::memory::{Buffer, DeviceMemory, Memory, Slice, Storage, views};
 use crate::types::Pod;
@@ -99,8 +99,8 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
     /// Returns the buffer, for writing, if it has no other owner.
     ///
     /// # Errors
-    /// The value itself, unchanged: if there is another owner, for a part, for a buffer of another
-    /// element type, for a buffer whose type has a third parameter, such as
+    /// [`Error::Invalid`] with the value, unchanged: if there is another owner, for a part, for a buffer of
+    /// another element type, for a buffer whose type has a third parameter, such as
     /// [`ManagedBuffer`](crate::managed::ManagedBuffer), and for a tensor of
     /// [another library](crate::dlpack).
     ///
@@ -110,22 +110,30 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
     ///
     /// let weights = SharedSlice::from(stream.alloc_zeroed::<f32>(1000)?);
     /// let reader = weights.clone();
-    /// let weights = weights.try_into_buffer().expect_err("there is a reader");
+    /// let rejected = weights.into_buffer().expect_err("there is a reader");
     /// drop(reader);
-    /// let mut weights = weights.try_into_buffer().expect("this is the only one");
+    /// let mut weights = rejected.value.into_buffer()?; // this is the only one
     /// stream.fill(&mut weights, 1.0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn try_into_buffer(self) -> Result<Buffer<T, M>, Self> {
+    pub fn into_buffer(self) -> Result<Buffer<T, M>, Rejected<Self>> {
         let Self { buffer, start, len, _elements } = self;
-        let again = |buffer| Self { buffer, start, len, _elements };
+        let refuse = |buffer, why| {
+            let error = Error::invalid("SharedSlice::into_buffer", why);
+            Rejected::new(error, Self { buffer, start, len, _elements })
+        };
         let kept = buffer.clone();
         match buffer.into_any().downcast::<Buffer<T, M>>() {
             Ok(buffer) if len == buffer.len() => {
                 drop(kept);
-                Arc::try_unwrap(buffer).map_err(|shared| again(shared))
+                let owned = "there is another owner of the buffer";
+                Arc::try_unwrap(buffer).map_err(|shared| refuse(shared, owned))
             }
-            _ => Err(again(kept)),
+            Ok(_) => Err(refuse(kept, "it is a part of the buffer")),
+            Err(_) => Err(refuse(
+                kept,
+                "the memory is that of a buffer of another type, or of another library",
+            )),
         }
     }
 

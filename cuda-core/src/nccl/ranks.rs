@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::call::{grouped, is_refusal};
 use super::communicator::Communicator;
@@ -182,10 +183,21 @@ impl Ranks {
     /// As [`Communicator::wait`]: the error of the first rank that has one. [`Error::Invalid`] for
     /// another number of streams than of ranks.
     pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
+        self.wait_for(streams, self.0.first().map_or(Duration::ZERO, |rank| rank.0.options.limit))
+    }
+
+    /// Waits as [`Ranks::wait`] does, with another limit, for each stream.
+    ///
+    /// # Errors
+    /// As [`Ranks::wait`].
+    pub fn wait_for<'s>(
+        &self,
+        streams: impl IntoIterator<Item = &'s Stream>,
+        limit: Duration,
+    ) -> Result<()> {
         let streams: Vec<_> = streams.into_iter().collect();
         self.one_each("wait", streams.len(), "stream")?;
-        let wait =
-            |rank: &Communicator, stream| rank.wait_beside(stream, rank.0.options.limit, &self.0);
+        let wait = |rank: &Communicator, stream| rank.wait_beside(stream, limit, &self.0);
         self.0.iter().zip(streams).try_for_each(|(rank, stream)| wait(rank, stream))
     }
 

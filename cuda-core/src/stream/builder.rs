@@ -93,7 +93,7 @@ impl StreamBuilder<'_> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// let stream = context.stream_builder().blocking().build()?;
-    /// assert!(!stream.is_non_blocking()?);
+    /// assert!(stream.is_blocking()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn blocking(mut self) -> Self {

@@ -210,15 +210,15 @@ impl<K: StreamKind> Stream<K> {
         self.core.timeline().id()
     }
 
-    /// Whether the stream ignores the legacy default stream. No driver call: for a stream that other code
-    /// created, [`Stream::from_raw`] has called `cuStreamGetFlags`.
+    /// Whether the stream synchronises with the legacy default stream. No driver call: for a stream that
+    /// other code created, [`Stream::from_raw`] has called `cuStreamGetFlags`.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp).
     #[doc(alias("cuStreamGetFlags", "cudaStreamGetFlags"))]
-    pub fn is_non_blocking(&self) -> Result<bool> {
+    pub fn is_blocking(&self) -> Result<bool> {
         self.core.ensure()?;
-        Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
+        Ok(self.core.timeline().order() == ImplicitOrder::Blocking)
     }
 
     /// The priority that the driver gave the stream, smaller numbers first: `cuStreamGetPriority`.

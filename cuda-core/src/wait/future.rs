@@ -211,13 +211,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn synchronize(&self) -> Result<()> {
-        self.wait_until_clear_for(Access::Read)
-    }
-
-    /// [`Slice::clear_for`], but blocks until the access would have nothing to wait for.
-    fn wait_until_clear_for(&self, access: Access) -> Result<()> {
-        driver::ensure()?;
-        self.ledger().conflicts_with_host(&self.range(), access, "synchronize")?.wait_host()
+        self.ledger().synchronize(&self.range(), Access::Read)
     }
 
     /// Returns a future that waits for what an access to these elements would have to wait for.
@@ -245,8 +239,9 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     ///
     /// # Errors
     /// Those of [`Slice::synchronize`].
-    pub fn synchronize(&self) -> Result<()> {
-        self.as_view().wait_until_clear_for(Access::Write)
+    pub fn synchronize_mut(&mut self) -> Result<()> {
+        let view = self.as_view();
+        view.ledger().synchronize(&view.range(), Access::Write)
     }
 }
 

@@ -27,7 +27,7 @@ gpu_test! {
             group.rotate(&here, &mut there, 1)?;
             group.all_to_all(&there, &mut parts)?;
             // Overwrites at once the sources of the copies above.
-            group.broadcast(&mut here, count - 1)?;
+            group.broadcast_in_place(&mut here, count - 1)?;
             for (buffer, stream) in there.iter_mut().zip(group.streams()) {
                 stream.fill(buffer, 0xFF)?;
             }
@@ -54,7 +54,7 @@ gpu_test! {
             let mut destinations = group.alloc::<u8>(len)?;
             group.upload_all(&vec![7; len], &mut sources)?;
             group.rotate(&sources, &mut destinations, 1)?;
-            group.broadcast(&mut destinations, 0)?;
+            group.broadcast_in_place(&mut destinations, 0)?;
             let mut host = pinned(&group, &vec![0; len])?;
             let home = Device::get(0)?.create_stream()?;
             home.download(&destinations[0], &mut host)?;

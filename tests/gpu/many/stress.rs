@@ -196,7 +196,7 @@ impl<'g> Rounds<'g> {
                 let root = self.random(shared.len());
                 let mut buffers = shared.alloc::<u8>(len)?;
                 shared.streams()[root].upload(&bytes, &mut buffers[root])?;
-                shared.broadcast(&mut buffers, root)?;
+                shared.broadcast_in_place(&mut buffers, root)?;
                 let last = self.random(shared.len());
                 let mut back = vec![0; len];
                 shared.streams()[last].download(&buffers[last], &mut back)?;

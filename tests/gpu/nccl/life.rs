@@ -70,6 +70,14 @@ gpu_test! {
         let ranks = Ranks::init_all(&contexts)?;
         ranks.on(&streams)?.broadcast_in_place(&mut sums, 0)?;
         assert_eq!(values(&streams, &sums)?, vec![vec![7; 100]; 2]);
+        let stalled = stall(streams[1].as_raw());
+        let waited = ranks.wait_for(&streams, SHORT);
+        assert!(
+            matches!(waited, Err(Error::Nccl(ref it)) if matches!(**it, NcclError::TimedOut { rank: 1, after: SHORT, .. })),
+            "{waited:?}"
+        );
+        stalled.release();
+        ranks.wait(&streams)?;
         Ok(())
     }
 }

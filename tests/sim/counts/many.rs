@@ -110,11 +110,11 @@ fn a_small_broadcast_spreads_like_a_tree() {
         let group = DeviceGroup::all()?;
         let mut buffers = group.alloc_zeroed::<u8>(64)?;
         // The first broadcast creates an event.
-        group.broadcast(&mut buffers, 1)?;
+        group.broadcast_in_place(&mut buffers, 1)?;
         idle(&group, &buffers)?;
         // 1 → 2; 1 → 3 and 2 → 0, which waits for the copy to 2.
         let calls = [PEER_COPY, PEER_COPY, RECORD, WAIT, PEER_COPY];
-        driver.expect(calls, || group.broadcast(&mut buffers, 1))?;
+        driver.expect(calls, || group.broadcast_in_place(&mut buffers, 1))?;
         Ok(())
     });
 }
@@ -127,7 +127,7 @@ fn one_device_alone_copies_nothing_between_devices() {
         let mut others = group.alloc_zeroed::<u8>(64)?;
         idle(&group, &buffers)?;
         idle(&group, &others)?;
-        driver.expect([], || group.broadcast(&mut buffers, 0))?;
+        driver.expect([], || group.broadcast_in_place(&mut buffers, 0))?;
         driver.expect([], || group.enable_all_peers().map(|apart| assert_eq!(apart, [])))?;
         driver.expect([COPY], || group.rotate(&buffers, &mut others, 1))?;
         driver.expect([COPY], || group.all_to_all(&buffers, &mut others))
@@ -146,9 +146,9 @@ fn what_is_refused_costs_nothing() {
         driver.refused(|| group.scatter(&host, &mut some));
         driver.refused(|| group.scatter(&[1; 6], &mut some));
         driver.refused(|| group.gather(&some, &mut [0; 6]));
-        driver.refused(|| group.broadcast(&mut some, 4));
-        driver.refused(|| group.broadcast(some.iter_mut().skip(1), 0));
-        driver.refused(|| group.broadcast(some.iter_mut().rev(), 0));
+        driver.refused(|| group.broadcast_in_place(&mut some, 4));
+        driver.refused(|| group.broadcast_in_place(some.iter_mut().skip(1), 0));
+        driver.refused(|| group.broadcast_in_place(some.iter_mut().rev(), 0));
         driver.refused(|| group.rotate(&some, &mut more, 1));
         driver.refused(|| group.all_to_all(&some, &mut more));
         Ok(())

@@ -114,7 +114,7 @@ fn a_stream_whose_handle_was_given_away_is_asked_about() {
         let behind = [ASK, RECORD, ASK, WAIT, "cuMemsetD32Async"];
         driver.expect(behind, || t.fill(&mut a, 2))?;
         driver.expect([ASK, EXCHANGE, SYNC, EXCHANGE], || s.synchronize())?;
-        driver.expect([], || s.is_non_blocking())?;
+        driver.expect([], || s.is_blocking())?;
         driver.expect([], || s.clone().alloc::<u32>(0).map(drop))
     });
 }

@@ -13,7 +13,7 @@ use cuda_core::{
     Registered, Rejected, Result, Signal, Stream, StreamKind,
     image::{ArrayFlags, ArrayShape, CudaArray, Surface, Texture, TextureDescriptor},
     interop::ShareableHandle,
-    pinned::{PinnedBackend, PinnedFlags, RegisterFlags},
+    pinned::{PinnedBackend, RegisterFlags},
     staging,
     virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
@@ -337,7 +337,7 @@ fn nothing_is_closed_twice() {
         let (device, context) = first()?;
         let (s, t) = (context.create_stream()?, context.create_stream()?);
         let event = Event::new(&context, EventFlags::DEFAULT)?;
-        let mut host = PinnedBuffer::<u8>::with_flags(&context, 64, PinnedFlags::MAPPED)?;
+        let mut host = PinnedBuffer::<u8>::write_combined(&context, 64)?;
         let pool = MemoryPool::builder(device).build()?;
         let mut a = s.alloc_from::<u8>(&pool, 64)?;
         t.upload(&host, &mut a)?;

@@ -43,7 +43,7 @@ fn on_a_blocking_stream() {
     sweep(|| {
         let (_, context) = first()?;
         let stream = context.stream_builder().blocking().priority(-1).build()?;
-        assert!(!stream.is_non_blocking()?);
+        assert!(stream.is_blocking()?);
         stream.priority()?;
         every_copy(&stream, &stream)
     });

@@ -83,7 +83,7 @@ fn between_devices() {
         let mut here = group.alloc_zeroed::<u8>(6)?;
         let mut there = group.alloc_zeroed::<u8>(6)?;
         group.streams()[0].fill(&mut here[0], 3)?;
-        group.broadcast(&mut here, 0)?;
+        group.broadcast_in_place(&mut here, 0)?;
         group.rotate(&here, &mut there, 1)?;
         group.all_to_all(&there, &mut here)?;
         let mut back = [0; 18];

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_core::{
-    Access, DeviceBuffer, PinnedBuffer, PointerAttributes, Registered,
-    interop::IpcMemoryHandle,
-    is_pinned,
-    pinned::{PinnedFlags, RegisterFlags},
+    Access, DeviceBuffer, PinnedBuffer, PointerAttributes, Registered, interop::IpcMemoryHandle,
+    is_pinned, pinned::RegisterFlags,
 };
 
 use cuda_sys::symbol as cu;
@@ -47,12 +45,10 @@ fn pitched_memory() {
 }
 
 #[test]
-fn pinned_memory_with_flags() {
+fn write_combined_memory() {
     sweep(|| {
         let (context, stream) = one_stream()?;
-        let flags = PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
-        let mut host = PinnedBuffer::<u32>::with_flags(&context, 16, flags)?;
-        assert!(host.flags()?.contains(PinnedFlags::MAPPED));
+        let mut host = PinnedBuffer::<u32>::write_combined(&context, 16)?;
         assert_ne!(host.device_ptr()?, 0);
         let mut buffer = stream.alloc::<u32>(16)?;
         stream.fill(&mut buffer, 3)?;
@@ -195,7 +191,7 @@ fn dropped_in_a_host_function() {
 fn noted_by_hand() {
     sweep(|| {
         let (context, stream) = one_stream()?;
-        let mut host = PinnedBuffer::<u32>::with_flags(&context, 16, PinnedFlags::MAPPED)?;
+        let mut host = PinnedBuffer::<u32>::write_combined(&context, 16)?;
         host.as_mut_slice()?.fill(0);
         // SAFETY: only the fill uses the memory between the two calls.
         unsafe { host.note_use(&stream, Access::Write) }?;

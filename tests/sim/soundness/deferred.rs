@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
     Allocator, Context, DeviceAllocator, DeviceBuffer, Event, EventFlags, Graph, Library,
-    PinnedBuffer, Registered, Result, Signal, Stream, WaitValue, drops,
-    pinned::{PinnedFlags, RegisterFlags},
+    PinnedBuffer, Registered, Result, Signal, Stream, WaitValue, drops, pinned::RegisterFlags,
 };
 use cuda_sim::Mode;
 use cuda_sys::{cuStreamCreate, cuStreamDestroy_v2};
@@ -57,7 +56,7 @@ fn s31_a_deferred_drop_does_not_wait_for_those_before_it() {
         let mut buffer = using.alloc_with::<u32>(&Allocator::plain(), 64)?;
         device().create_stream()?.fill(&mut buffer, 1).map(|()| buffer)
     });
-    goes_by(|_| PinnedBuffer::<u32>::with_flags(&primary(), 64, PinnedFlags::MAPPED));
+    goes_by(|_| PinnedBuffer::<u32>::write_combined(&primary(), 64));
     goes_by(|_| Ok(Registered::new(&primary(), vec![1; 64], RegisterFlags::PORTABLE)?));
     goes_by(|_| {
         let library = Library::from_ptx(PTX)?;

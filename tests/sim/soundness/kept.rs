@@ -8,7 +8,7 @@ use cuda_core::{
     adaptors::Statistics,
     image::{ArrayFlags, ArrayShape, CudaArray},
     managed::ManagedBuffer,
-    pinned::{PinnedFlags, RegisterFlags},
+    pinned::RegisterFlags,
 };
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -94,8 +94,7 @@ fn s51_managed_memory() {
 #[test]
 fn s51_pinned_memory() {
     kept(Resource::PinnedMemory, |context, far| {
-        let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
-        let mut host = PinnedBuffer::<u32>::with_flags(context, LEN, flags)?;
+        let mut host = PinnedBuffer::<u32>::write_combined(context, LEN)?;
         let buffer = far.alloc_zeroed::<u32>(LEN)?;
         far.download(&buffer, &mut host)?;
         far.checkpoint()?;

@@ -21,7 +21,7 @@ fn everything(group: &DeviceGroup) -> Result<()> {
     }
     let mut parts = group.alloc::<u8>(LEN)?;
     group.all_to_all(&here, &mut parts)?;
-    group.broadcast(&mut here, 2)?;
+    group.broadcast_in_place(&mut here, 2)?;
     let mut shares = group.alloc_shares::<u8>(LEN)?;
     group.scatter(&host, &mut shares)?;
     host.as_mut_slice()?.fill(0xEE);
@@ -120,7 +120,7 @@ fn in_a_host_function_groups_are_refused() {
                 Device::contexts(Device::get(0)).err(),
                 group.upload_all(&[0; 64], &mut buffers).err(),
                 group.upload_all(&[0; 1 << 16], &mut buffers).err(),
-                group.broadcast(&mut buffers, 0).err(),
+                group.broadcast_in_place(&mut buffers, 0).err(),
                 group.gather(&buffers, &mut [0; 128]).err(),
                 group.synchronize().err(),
             ];

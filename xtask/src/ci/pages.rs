@@ -15,7 +15,7 @@ const FIRST: [(&str, &str); 8] = [
     ("struct.Event", "new"),
     ("struct.Module", "from_ptx"),
     ("struct.Launch", "grid block elements elements_2d dynamic_shared arg"),
-    ("type.PinnedBuffer", "new with_flags from_slice zeroed as_slice"),
+    ("type.PinnedBuffer", "new write_combined from_slice zeroed as_slice"),
 ];
 
 /// Returns a line for each page of `cuda-core` below `folder` that begins with other methods than [`FIRST`].

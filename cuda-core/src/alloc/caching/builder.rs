@@ -97,7 +97,7 @@ impl CachingPoolBuilder {
         self
     }
 
-    /// Sets the most that the pool takes from a device in each context; zero is no limit.
+    /// Sets the most that the pool takes from a device in each context.
     pub fn limit(mut self, limit: impl Into<PoolLimit>) -> Self {
         self.limit = limit.into();
         self
@@ -146,7 +146,7 @@ impl CachingPoolBuilder {
     /// Builds the pool. Makes no driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a fraction that is not between 0 and 1, and for a first segment
+    /// [`Error::Invalid`] for a limit of zero, a fraction that is not between 0 and 1, and a first segment
     /// beyond a limit in bytes. A fractional limit becomes a number of bytes only at a device's first
     /// allocation; a larger first segment is then made smaller.
     pub fn build(mut self) -> Result<CachingPool> {

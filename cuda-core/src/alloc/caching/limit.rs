@@ -11,8 +11,10 @@ use crate::util::{from, parse_bytes};
 /// apart, and a shortage in one does not free memory of another.
 ///
 /// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `1GiB`, `50%`,
-/// `12.5%`. Zero is no limit, as text and as a value. Functions that take a limit also take a number of
-/// bytes, or an `Option` of one, like [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
+/// `12.5%`. The texts `0` and `0%` are no limit. As a value zero is refused: a program that computes what is
+/// left of its share would otherwise lift the limit when nothing is left. Functions that take a limit also
+/// take a number of bytes, or an `Option` of one, like
+/// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
 ///
 /// ```
 /// use cuda_core::pools::PoolLimit;
@@ -30,9 +32,9 @@ pub enum PoolLimit {
     /// No limit: as much as the device gives.
     #[default]
     None,
-    /// This many bytes in each context; zero is [`None`](Self::None).
+    /// This many bytes in each context, not zero.
     Bytes(usize),
-    /// This fraction of each device's memory, between 0 and 1; zero is [`None`](Self::None).
+    /// This fraction of each device's memory, above 0 and up to 1.
     Fraction(f64),
 }
 
@@ -46,10 +48,12 @@ impl PoolLimit {
         })
     }
 
-    /// Refuses a fraction that is not between 0 and 1; turns zero into no limit.
+    /// Refuses zero, and a fraction that is not between 0 and 1.
     pub(super) fn check(self) -> Result<Self> {
         match self {
-            Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
+            Self::Bytes(0) | Self::Fraction(0.0) => {
+                Err(Error::invalid(OP, "zero was given; `PoolLimit::None` is no limit"))
+            }
             Self::Fraction(share) => {
                 let why = || format!("{share} was given; a fraction is between 0 and 1");
                 Error::unless_with((0.0..=1.0).contains(&share), OP, why).map(|()| self)
@@ -69,7 +73,10 @@ impl PoolLimit {
             }
             _ => Self::Bytes(parse_bytes(text).ok_or_else(malformed)?),
         };
-        limit.check().map_err(|_| malformed())
+        match limit {
+            Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
+            limit => limit.check().map_err(|_| malformed()),
+        }
     }
 }
 
@@ -93,9 +100,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h14_zero_is_no_limit() {
+    fn h14_zero_is_refused() {
         for zero in [PoolLimit::Bytes(0), PoolLimit::Fraction(0.0), PoolLimit::Fraction(-0.0)] {
-            assert_eq!(zero.check().unwrap(), PoolLimit::None, "{zero:?}");
+            let text = zero.check().unwrap_err().to_string();
+            assert!(text.ends_with("`PoolLimit::None` is no limit"), "{zero:?}: {text}");
         }
         for share in [1.5, -0.5, f64::NAN] {
             let text = PoolLimit::Fraction(share).check().unwrap_err().to_string();

@@ -203,8 +203,8 @@ impl CachingPool {
     /// driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
-    /// child.
+    /// [`Error::Invalid`] for zero, and for a fraction that is not between 0 and 1; [`Error::Forked`] in a
+    /// fork's child.
     ///
     /// ```no_run
     /// use cuda_core::{CachingPool, pools::PoolLimit};

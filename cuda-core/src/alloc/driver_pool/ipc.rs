@@ -155,8 +155,8 @@ impl MemoryPool {
     /// process: `cuMemFree_v2`.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for zero elements and for elements that need a stricter
-    /// alignment; [`Error::WrongDevice`]; the driver's.
+    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for zero elements, for elements that need a stricter
+    /// alignment, and for a pool of another device; the driver's.
     ///
     /// # Safety
     /// The other process has allocated that many elements there, the allocation has completed, and that
@@ -171,7 +171,7 @@ impl MemoryPool {
         let op = "cuMemPoolImportPointer";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         Error::unless(bytes != 0, op, "no elements were given")?;
-        context.device().require_same(op, self.device())?;
+        self.require_device(op, context.device())?;
         let pool = self.live()?;
         let mut data = pointer.0;
         let address = context.call(op, 0, |address| {

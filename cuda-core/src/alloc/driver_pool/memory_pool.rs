@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use super::stream_ordered::{self, DriverPool};
-use crate::alloc::{Allocator, DeviceAllocator};
+use crate::alloc::{Allocator, Choice, DeviceAllocator};
 use crate::context::{Changes, PeerAccess, peer};
 use crate::device::default_pool::RawPool;
 use crate::device::{Device, default_pool, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
-use crate::memory::NOWHERE;
 use crate::process::{
     DeferForeignCode, Failed, Handle, Owned, RelaxedCaptureMode, Release, driver, owned, released,
 };
@@ -103,7 +102,7 @@ pub struct MemoryPoolBuilder {
 
 impl MemoryPoolBuilder {
     /// Sets the most bytes that the pool takes from the device; the driver rounds them up. Needs a driver of
-    /// CUDA 12.2. [`None`], which is the default, and zero leave the limit to the driver.
+    /// CUDA 12.2. [`None`], which is the default, leaves the limit to the driver; zero is refused.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -155,8 +154,8 @@ impl MemoryPoolBuilder {
     /// Creates the pool: `cuMemPoolCreate`, `cuMemPoolSetAttribute`. Needs no context.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
-    /// requested; the driver's.
+    /// [`Error::Invalid`] for a size of zero; [`Error::Unsupported`] on a device without memory pools, or
+    /// one that cannot share them as requested; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -171,6 +170,8 @@ impl MemoryPoolBuilder {
     #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
+        let why = "a maximum of zero bytes was given; `None` is no maximum";
+        Error::unless(self.max_size != Some(0), "cuMemPoolCreate", why)?;
         if device.default_pool()?.is_none() {
             return Err(device.unsupported("memory pools"));
         }
@@ -257,7 +258,7 @@ impl Device {
     /// for others see [`MemoryPool::set_access`].
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
+    /// [`Error::Invalid`] for a pool of another device, and for an imported pool; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -272,11 +273,11 @@ impl Device {
     #[doc(alias("cuMemAllocAsync", "cuDeviceSetMemPool"))]
     #[doc(alias("cudaMallocAsync", "cudaDeviceSetMemPool"))]
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
-        let raw = pool.live()?;
-        self.require_same("cuDeviceSetMemPool", pool.device())?;
-        pool.can_allocate()?;
+        let (op, raw) = ("cuDeviceSetMemPool", pool.live()?);
+        pool.require_device(op, self)?;
+        pool.can_allocate(op)?;
         // SAFETY: the pool is live, and the driver returns to the default pool when it is destroyed.
-        check("cuDeviceSetMemPool", unsafe { cu::cuDeviceSetMemPool(self.as_raw(), raw) })
+        check(op, unsafe { cu::cuDeviceSetMemPool(self.as_raw(), raw) })
     }
 }
 
@@ -325,9 +326,19 @@ impl MemoryPool {
         self.0.kind == PoolKind::Default
     }
 
-    fn can_allocate(&self) -> Result<()> {
+    pub(super) fn require_device(&self, op: &'static str, device: Device) -> Result<()> {
+        let own = self.device();
+        let why = || {
+            format!("the pool is of device {}, not of device {}", own.ordinal(), device.ordinal())
+        };
+        Error::unless_with(own == device, op, why)
+    }
+
+    fn can_allocate(&self, op: &'static str) -> Result<()> {
         if self.0.kind == PoolKind::Imported {
-            return Err(self.device().unsupported("allocating from another process's pool"));
+            let why = "the pool is another process's, which alone allocates from it; open what it has \
+                       allocated by `MemoryPool::import_pointer`";
+            return Err(Error::invalid(op, why));
         }
         Ok(())
     }
@@ -430,29 +441,25 @@ impl MemoryPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn allocator(&self) -> Allocator {
-        Allocator::new(self.clone())
+        Allocator(Choice::Memory(self.clone()))
     }
 
     /// Calls `cuMemAllocFromPoolAsync`; returns the address, and the point of the stream from which on the
-    /// memory may be used. Returns [`None`], without a driver call, for zero bytes.
+    /// memory may be used.
     pub(crate) fn allocate_on(
         &self,
         core: &Arc<StreamCore>,
         bytes: usize,
-    ) -> Result<Option<(CUdeviceptr, u64)>> {
+    ) -> Result<(CUdeviceptr, u64)> {
         let op = "cuMemAllocFromPoolAsync";
         core.device().require_same(op, self.device())?;
         let raw = self.live()?;
-        self.can_allocate()?;
-        if bytes == 0 {
-            return Ok(None);
-        }
-        let enqueued = stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
+        self.can_allocate(op)?;
+        stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
             // SAFETY: the call writes one address, to an exclusive borrow; `self` keeps the pool
             // alive, and the stream is live while it is bound.
             unsafe { cu::cuMemAllocFromPoolAsync(address, bytes, raw, stream) }
-        });
-        enqueued.map(Some)
+        })
     }
 }
 
@@ -460,8 +467,7 @@ impl MemoryPool {
 // be used in stream order; the pool lives as long as the allocator that owns this reference.
 unsafe impl DeviceAllocator for MemoryPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        let allocated = self.allocate_on(stream.core(), bytes)?;
-        Ok(allocated.map_or(NOWHERE, |(address, _)| address))
+        self.allocate_on(stream.core(), bytes).map(|(address, _)| address)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {

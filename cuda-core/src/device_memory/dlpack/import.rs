@@ -71,7 +71,7 @@ const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
 const MASK: DLDataType = DLDataType { code: DLDataType::BOOL, ..u8::DATA_TYPE };
 
 /// The extra part of a buffer whose tensor other code may also read. No caller can name this type, so
-/// [`SharedSlice::try_into_buffer`] never returns the buffer, which could then be written.
+/// [`SharedSlice::into_buffer`] never returns the buffer, which could then be written.
 struct ReadAlone;
 
 impl ImportedTensor {

@@ -38,13 +38,12 @@
 //! ```no_run
 //! # fn capsule(_tensor: *mut cuda_core::dlpack::DLManagedTensorVersioned) {}
 //! # let stream = cuda_core::Device::get(0)?.create_stream()?;
-//! use std::sync::Arc;
 //! use cuda_core::dlpack::{Consumer, Tensor};
 //!
 //! let matrix = Tensor::new(stream.alloc_zeroed::<f32>(6)?, &[2, 3], None)?;
 //! // `matrix.__dlpack__(stream=1, max_version=(1, 0))`: the legacy default stream.
 //! // SAFETY: that stream lives as long as its context.
-//! let consumer = unsafe { Consumer::of_protocol(Some(1), stream.context(), Arc::new(())) }?;
+//! let consumer = unsafe { Consumer::of_protocol(Some(1), stream.context(), ()) }?;
 //! capsule(matrix.into_raw(&consumer)?.as_ptr()); // its owner calls the deleter
 //! # Ok::<(), cuda_core::Error>(())
 //! ```

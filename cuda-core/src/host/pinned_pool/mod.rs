@@ -34,7 +34,7 @@ use source::SlabSource;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::host::{HostAddress, PinnedFlags, pinned};
+use crate::host::{HostAddress, pinned};
 use crate::process::{Failed, driver};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
@@ -113,7 +113,7 @@ fn prune() {
 #[cold]
 fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     Ok(PinnedChunk {
-        base: pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
+        base: pinned::alloc_raw(context, bytes, 0)?,
         bytes,
         is_cached: false,
         node: NumaNode::ANY,

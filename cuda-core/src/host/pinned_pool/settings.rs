@@ -21,9 +21,8 @@ use crate::util::{compare_by, debug_by, lock};
 /// memory left, a pool releases its own idle slabs; to release those of other pools, call their
 /// [`trim`](Self::trim).
 ///
-/// Memory that the driver allocates is not part of a pool: buffers with explicit
-/// [flags](crate::pinned::PinnedFlags), and with [`PinnedBackend::Driver`] all buffers of the shared
-/// pool.
+/// Memory that the driver allocates is not part of a pool: [write-combined](PinnedBuffer::write_combined)
+/// buffers, and with [`PinnedBackend::Driver`] all buffers of the shared pool.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;

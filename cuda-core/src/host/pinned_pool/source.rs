@@ -11,7 +11,7 @@ use crate::alloc::caching::class::SegmentKind;
 use crate::alloc::caching::space::{Fate, Segment, TakenRange};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
-use crate::host::{HostAddress, PinnedFlags, RegisterFlags, pinned, pinning};
+use crate::host::{HostAddress, RegisterFlags, pinned, pinning};
 use crate::memory::is_pinned;
 use crate::process::{Failed, drop_hook};
 use crate::types::Resource;
@@ -55,7 +55,7 @@ impl Slab {
         };
         let base = match &mapping {
             Some(mapping) => mapping.base,
-            None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
+            None => pinned::alloc_raw(context, bytes, 0)?,
         };
         Ok(Self { base, bytes, kind, node, context: context.clone(), mapping })
     }

@@ -146,13 +146,21 @@ impl<T: Texel, L> TexelArray<T, L> {
         self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
-    /// Blocks the thread until no stream uses the array any more.
+    /// Blocks the thread until the work that writes the array is done.
     ///
     /// # Errors
-    /// The driver's errors about the work waited for.
+    /// Those of [`Buffer::synchronize`](crate::Buffer::synchronize).
     pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        self.storage.wait_for(&self.storage.block().whole())
+        self.storage.synchronize(Access::Read)
+    }
+
+    /// Blocks the thread until all work that uses the array is done, that of its textures and surfaces
+    /// included.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::synchronize`](crate::Buffer::synchronize).
+    pub fn synchronize_mut(&mut self) -> Result<()> {
+        self.storage.synchronize(Access::Write)
     }
 
     /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.

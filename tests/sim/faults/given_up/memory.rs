@@ -4,7 +4,7 @@ use cuda_core::{
     Allocator, DeviceBuffer, Error, PinnedBuffer, Pod, Registered, Resource,
     interop::{IpcMemoryHandle, ShareableHandle},
     managed::ManagedBuffer,
-    pinned::{PinnedFlags, RegisterFlags},
+    pinned::RegisterFlags,
     virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
 
@@ -28,7 +28,7 @@ fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
 fn pinned_memory() {
     Case {
         call: "cuMemFreeHost",
-        make: || PinnedBuffer::<u32>::with_flags(&first()?.1, 16, PinnedFlags::MAPPED),
+        make: || PinnedBuffer::<u32>::write_combined(&first()?.1, 16),
         close: PinnedBuffer::close,
         lost: PINNED,
         used: |host| {

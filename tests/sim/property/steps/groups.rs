@@ -65,7 +65,7 @@ impl World {
             }
             Rounds::Broadcast => {
                 group.streams()[1].fill(&mut a[1], !op.value)?;
-                group.broadcast(&mut a, 0)?;
+                group.broadcast_in_place(&mut a, 0)?;
             }
             Rounds::AllToAll => {
                 group.all_to_all(&a, &mut b)?;

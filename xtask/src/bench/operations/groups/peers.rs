@@ -53,7 +53,7 @@ pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
     let mut buffers = team.group.alloc_zeroed::<u8>(team.len)?;
     // The bytes leave their device once, however many devices receive them.
     let parts = Parts { ranks: 0..1, steps: 1..2, bytes: team.len };
-    let ours = || team.group.broadcast(&mut buffers, 0);
+    let ours = || team.group.broadcast_in_place(&mut buffers, 0);
     team.copies(&parts, ours, |from, step| team.peer(from, from + step, (0, 0), team.len))
 }
 
@@ -63,7 +63,7 @@ pub(super) fn broadcast_beside_nccl(team: &Team) -> anyhow::Result<Measured> {
     let ranks = Ranks::init_all(streams.iter().map(Stream::context))?;
     let mut buffers = group.alloc_zeroed::<u8>(team.len)?;
     let mut theirs = group.alloc_zeroed::<u8>(team.len)?;
-    let ours = || group.broadcast(&mut buffers, 0).and_then(|()| group.synchronize());
+    let ours = || group.broadcast_in_place(&mut buffers, 0).and_then(|()| group.synchronize());
     let nccl = || {
         let done = ranks.on(streams).and_then(|on| on.broadcast_in_place(&mut theirs, 0));
         code_of(done.and_then(|()| group.synchronize()))
