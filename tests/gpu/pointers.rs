@@ -272,6 +272,7 @@ gpu_test! {
 /// The flags that the driver reports for the memory.
 fn flags_of(host: &PinnedBuffer<u32>) -> Result<u32> {
     let (mut flags, address) = (0, host.as_slice()?.as_ptr().cast_mut());
+    let _current = host.context().enter()?;
     // SAFETY: the call writes one number, to a local; the address is that of a live allocation.
     let code = unsafe { cuMemHostGetFlags(&mut flags, address.cast()) };
     assert_eq!(code, CUDA_SUCCESS);

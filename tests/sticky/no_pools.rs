@@ -43,7 +43,7 @@ fn e11_async_unsupported() -> Result<()> {
         assert!(matches!(error, Some(Error::Unsupported { .. })), "{error:?}");
     }
     // Everything else works, also the caching pool.
-    let mut cached = stream.alloc_zeroed::<u8>(1000)?;
+    let mut cached = stream.alloc_with::<u8>(&Allocator::cache(), 1000)?;
     stream.fill(&mut cached, 6)?;
     let mut plain = stream.context().alloc::<u8>(1000)?;
     stream.fill(&mut plain, 7)?;

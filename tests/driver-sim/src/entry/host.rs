@@ -70,6 +70,7 @@ entries! {
     }
 
     cuMemHostGetFlags(flags, pointer) |call| {
+        call.current()?;
         let found = call.pinned.find(pointer.addr());
         let (id, _) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes a place for the flags.

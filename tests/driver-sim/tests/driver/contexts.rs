@@ -134,6 +134,7 @@ fn what_needs_a_current_context() {
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(null_mut()));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2(&mut 0, 16));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemHostAlloc(&mut null_mut(), 16, 0));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemHostGetFlags(&mut 0, null_mut()));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&mut null_mut(), 0));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&mut null_mut(), 0));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemGetInfo_v2(&mut 0, &mut 0));
