@@ -258,3 +258,33 @@ gpu_test! {
         Ok(())
     }
 }
+
+// A library that uses memory of its own alone has nothing to note.
+gpu_test! {
+    needs 1;
+    fn l_operations_that_were_not_noted_are_neither_changed_nor_left_out() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let private = context.alloc::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            // SAFETY: the buffer has as many elements, no other work uses it, and the launch below is waited
+            // for before it goes.
+            let filled = unsafe {
+                cuda_sys::cuMemsetD32Async(private.as_raw(), 2, private.len(), stream.as_raw())
+            };
+            support::check("cuMemsetD32Async", filled);
+            Ok(())
+        })?;
+        let ids: Vec<_> = graph.nodes()?.iter().map(GraphNode::id).collect();
+        let mut exec = graph.instantiate()?;
+        refusal(exec.set_enabled(ids[1], false));
+        refusal(exec.set_fill(ids[1], &mut x, 9));
+        exec.set_enabled(ids[0], false)?;
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        assert_eq!(stream.download_vec(&private)?, [2; 100]);
+        assert_eq!(stream.download_vec(&x)?, [0; 100]);
+        Ok(())
+    }
+}

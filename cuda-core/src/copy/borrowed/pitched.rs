@@ -12,7 +12,7 @@ impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to elements of device memory in rows: row after row, plane after plane.
     /// Returns as soon as the bytes are staged in pinned memory, as [`Stream::upload`] does:
     /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less. The bytes between the rows are not
-    /// written.
+    /// written. Pinned memory needs no staging: use [`Stream::copy_pitched`].
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
@@ -52,7 +52,8 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// Copies elements of device memory in rows to a borrowed slice, row after row, plane after plane,
-    /// and waits for the copies: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// and waits for the copies: `cuMemcpy3DAsync_v2`, once for each mebibyte or less. For pinned
+    /// memory, without a wait, use [`Stream::copy_pitched`].
     ///
     /// # Errors
     /// As [`Stream::upload_pitched`]. A slice of up to a mebibyte is unchanged after a failure; a

@@ -11,7 +11,8 @@ use crate::stream::{Stream, StreamKind};
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to all or a part of an array: row after row, slice after slice. Returns
     /// as soon as the bytes are staged in pinned memory, as [`Stream::upload`] does:
-    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less. Pinned memory needs no staging: use
+    /// [`Stream::copy_to_array`].
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
@@ -51,7 +52,8 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// Copies all or a part of an array to a borrowed slice and waits for the copies:
-    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// `cuMemcpy3DAsync_v2`, once for each mebibyte or less. For pinned memory, without a wait, use
+    /// [`Stream::copy_from_array`].
     ///
     /// # Errors
     /// As [`Stream::upload_to_array`]. A slice of up to a mebibyte is unchanged after a failure; a
