@@ -14,8 +14,8 @@ mod row;
 /// fetch a newer one. For each header, this task builds and tests both crates with it, checks
 /// bindgen's output with the C compiler, compares that output with the bundled bindings, and
 /// compares the bound functions with those that the header declares and those that are bundled. It also
-/// runs `tests/abi.rs` and `tests/one_interface.rs`. With all headers, it fetches an `nccl.h`, too, and compares
-/// what `cuda-core` declares of NCCL with that.
+/// runs `tests/abi.rs` and `tests/one_interface.rs`. Without --only, it also fetches the oldest and the newest
+/// `nccl.h` (470 MB), and compares what `cuda-core` declares of NCCL with them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 all headers passed, 1 one failed, 2 one was not fetched, or no libclang."

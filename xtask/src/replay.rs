@@ -30,8 +30,8 @@ const GOAL: f64 = 1.05;
 ///
 /// `cuda_core::adaptors::Logging` and `xtask/replay/from_pytorch.py` write logs; docs/traces.md
 /// describes them. Each allocator runs the whole log once to warm up, then repeatedly on a single
-/// thread: `pairs/s` are allocations with their frees, in the median pass. Without a GPU the
-/// simulated driver is used, and the times mean nothing.
+/// thread: `pairs/s` is the number of blocks that the median pass allocates and frees in a second.
+/// Without a GPU the simulated driver is used, and the times mean nothing.
 ///
 /// A snapshot, written as JSON by `cuda_core::adaptors::Snapshot`, is not run, only drawn: --svg.
 ///

@@ -28,12 +28,13 @@ pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --n
 /// Runs the GPU suites on every combination of devices and settings that this machine allows.
 ///
 /// Rows: 1, 2, 4 and 8 devices, each by default, with CUDA_LAUNCH_BLOCKING=1, with
-/// CUDA_MODULE_LOADING=EAGER, and under compute-sanitizer's memcheck where it is installed. A row
-/// runs every test that its devices suffice for; tests that its setting makes meaningless are left
-/// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names
-/// one), NVRTC (CUDA_CORE_NVRTC), NCCL (CUDA_CORE_NCCL), libcudadevrt (CUDA_TESTS_LIBCUDADEVRT) or a newer
-/// driver, where that is absent. The last row, `examples`, runs each example on all devices. A row
-/// that cannot run is printed as not run, with the reason.
+/// CUDA_MODULE_LOADING=EAGER, with the driver's pool (CUDA_CORE_ALLOCATOR=driver), and under
+/// compute-sanitizer's memcheck where it is installed. A row runs every test that its devices
+/// suffice for; tests that its setting makes meaningless are left out and listed, and so are those
+/// that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names one), NVRTC (CUDA_CORE_NVRTC), NCCL
+/// (CUDA_CORE_NCCL), libcudadevrt (CUDA_TESTS_LIBCUDADEVRT) or a newer driver, where that is
+/// absent. The last row, `examples`, runs each example on all devices. A row that cannot run is
+/// printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
 /// (sim-eager), and by a seeded schedule (sim-threaded).

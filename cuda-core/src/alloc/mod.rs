@@ -95,9 +95,9 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// may be gone, and a [caching pool](crate::CachingPool) does not touch it again.
     ///
     /// # Safety
-    /// `allocate` of this allocator returned the address for this stream and this number of bytes, and it has
-    /// not been given back since. All work on it that is not on `stream` comes before what is enqueued on
-    /// `stream` from now on.
+    /// `allocate` of this allocator returned `address` for this stream and this number of bytes, and it has
+    /// not been deallocated since. Work of other streams on the memory is ordered before whatever is enqueued
+    /// on `stream` after this call.
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()>;
 
     /// Gives unallocated memory back to its source until no more than `keep` bytes are reserved, bytes in use

@@ -41,8 +41,8 @@ pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
 }
 
 impl Thread {
-    /// Makes sure that what is kept from now on is dropped when the thread ends. Returns false if it is too
-    /// late for that.
+    /// Registers this thread's destructor, so that everything kept from now on is dropped when the thread
+    /// ends. Returns false if the destructor has already run.
     pub(crate) fn is_ended_with(&self) -> bool {
         !self.ended.get() && END.try_with(|_| ()).is_ok()
     }

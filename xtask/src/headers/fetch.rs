@@ -66,7 +66,7 @@ pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> 
 pub(crate) fn nccl(root: &Path, fetches: bool) -> anyhow::Result<[PathBuf; 2]> {
     let is_kept = |of: Release| find(&root.join(CACHE).join(of.name), of.header).is_some();
     let kept = NCCL.into_iter().all(is_kept);
-    ensure!(fetches || kept, refuse("cargo xtask headers (fetches 470 MB)"));
+    ensure!(fetches || kept, refuse("`cargo xtask headers` without --only fetches it (470 MB)"));
     let [oldest, newest] = NCCL;
     Ok([include(root, oldest)?, include(root, newest)?])
 }

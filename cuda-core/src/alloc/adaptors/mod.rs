@@ -91,8 +91,8 @@ struct Given<'a> {
     bytes: usize,
 }
 
-/// Asks the inner allocator for a block. An allocator written in C returns null if it has no memory. Null
-/// becomes an error here, so that it is never given back.
+/// Asks the inner allocator for a block. An allocator written in C returns null if it has no memory. This
+/// function returns an error for null, so that null is never passed to `deallocate`.
 fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     match inner.allocate(stream, bytes)? {
         0 => Err(AllocatorError::Null { allocator: inner.name().to_owned() }.into()),

@@ -49,8 +49,8 @@ pub(super) struct HeapState {
     pub(super) pending: Awaiting<PendingBlock>,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
-    /// The number of threads that move memory which other threads cannot find meanwhile. Such a thread
-    /// allocates or frees a segment, empties stream caches, or takes a pending block.
+    /// The number of threads that hold memory which is in no list at the moment, so that other threads cannot
+    /// find it. Such a thread allocates or frees a segment, empties stream caches, or takes a pending block.
     moving: usize,
     /// The number of moves that have changed what the heap holds.
     pub(super) moves: u64,

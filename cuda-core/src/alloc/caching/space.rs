@@ -47,7 +47,7 @@ pub(crate) struct Segment {
 pub(crate) enum Fate {
     /// Blocks are cut from the segment; when none of them is in use, it may be given back.
     Kept,
-    /// The upstream allocator did not take the segment back: it is offered once more.
+    /// The upstream allocator refused to free the segment; the next trim asks it once more.
     Refused,
     /// Work that cannot be proven complete may use the segment: it was reported, and stays allocated
     /// permanently.

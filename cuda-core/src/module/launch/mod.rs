@@ -175,7 +175,7 @@ impl InContext for Kernel {
     }
 }
 
-/// Returns whether what is recorded there is a part of the capture with that id.
+/// Returns a test of whether a capture, given by its id, is the recorded capture or one within it.
 fn is_part_of(recording: Option<&Arc<Recording>>) -> impl Fn(u64) -> bool {
     move |capture| recording.is_some_and(|recording| recording.is_within(capture))
 }

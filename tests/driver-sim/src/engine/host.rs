@@ -48,8 +48,8 @@ pub(crate) struct Host {
     door: &'static Door,
     /// The points known to every call that takes the lock from now on.
     known: Clock,
-    /// Waits, by number, that calls which have already begun cannot know. Each has its own result and those
-    /// of the waits before it in the list.
+    /// Waits that ended after a call in progress had begun, by number: that call cannot know their results.
+    /// Each entry also has the results of the entries before it.
     recent: Vec<(u64, Clock)>,
     /// The arrival of the call that has the lock.
     arrival: Arrival,

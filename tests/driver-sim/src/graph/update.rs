@@ -76,8 +76,9 @@ fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
 }
 
 impl Task {
-    /// Returns whether a node of an exec can be changed from this task to `other`. The kind must stay, and so
-    /// must the kinds of memory of a copy, memory of pools and other memory among them. Copies and fills of more than one row must keep their size.
+    /// Returns whether a node of an exec can be changed from this task to `other`. The kind must stay. Both
+    /// ends of a copy must keep their memory type, and must stay memory of a pool, or other memory. Copies and
+    /// fills of more than one row must keep their size.
     pub(crate) fn can_become(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => {
