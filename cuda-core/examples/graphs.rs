@@ -65,7 +65,7 @@ fn static_inputs(device: Device) -> shared::Result {
 }
 
 /// Captures a sequence of calls; their accesses to memory order them, not the sequence.
-fn data_flow(device: Device) -> shared::Result {
+fn by_access(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let mut parts = Vec::new();
     for _ in 0..PARTS {
@@ -171,7 +171,7 @@ fn two_devices(devices: [Device; 2]) -> shared::Result {
 fn example() -> shared::Result {
     let device = shared::device()?;
     static_inputs(device)?;
-    data_flow(device)?;
+    by_access(device)?;
     a_loop(device)?;
     match Device::get(1) {
         Ok(other) => two_devices([device, other]),

@@ -64,7 +64,7 @@ gpu_test! {
 
 gpu_test! {
     needs 2;
-    fn l_several_devices_by_data_flow() -> Result<()> {
+    fn l_several_devices_by_access() -> Result<()> {
         let (contexts, streams) = two_devices()?;
         let functions =
             [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];

@@ -64,7 +64,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn l_signals_are_barriers_by_data_flow() -> Result<()> {
+    fn l_signals_are_barriers_by_access() -> Result<()> {
         let (context, stream) = one_stream()?;
         let signal = Signal::new(&context, 0u32)?;
         let [mut x, mut y] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
@@ -184,7 +184,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn l_values_are_barriers_by_data_flow() -> Result<()> {
+    fn l_values_are_barriers_by_access() -> Result<()> {
         let (context, stream) = one_stream()?;
         let [mut x, mut y] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
         let [mut z, mut w] = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];

@@ -391,7 +391,7 @@ fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
 }
 
 #[test]
-fn s01_by_data_flow_a_copy_comes_behind_what_it_reads() {
+fn s01_by_access_a_copy_comes_behind_what_it_reads() {
     clean(|_session| {
         let (context, stream) = one_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
