@@ -73,6 +73,30 @@ gpu_test! {
     }
 }
 
+// NVRTC would take the file's bytes for its own memory, and crash.
+gpu_test! {
+    needs 1, nvrtc;
+    fn s13_options_without_unsafe() -> Result<()> {
+        let header = std::env::temp_dir().join(format!("cuda-core-{}.pch", std::process::id()));
+        let [create, take] = ["create", "use"].map(|what| format!("--{what}-pch={}", header.display()));
+        let program = Program::new("#include \"a.h\"\n__global__ void f() {}").header("a.h", "struct A {};");
+        for option in [&create, &take, "--pch", "--ptxas-options="] {
+            let refused = refusal(program.clone().option(option).compile());
+            assert!(refused.contains(option), "{refused}");
+        }
+        assert!(!header.exists());
+        // SAFETY: this NVRTC writes the file, and nothing changes it.
+        let [created, taken] = [create, take].map(|option| unsafe { program.clone().option_unchecked(option) }.compile());
+        if version()? >= Version::new(12, 8) {
+            assert_eq!(created?.as_str(), taken?.as_str());
+            std::fs::remove_file(header).expect("NVRTC has written it");
+        } else {
+            assert!(matches!((created, taken), (Err(Error::Nvrtc(_)), Err(Error::Nvrtc(_)))));
+        }
+        Ok(())
+    }
+}
+
 gpu_test! {
     needs 1, nvrtc;
     fn m_nvrtc_options_headers_and_names() -> Result<()> {

@@ -79,6 +79,9 @@ impl Condition {
 impl Condition {
     /// Runs `body` while the condition is not zero. The condition is checked before each round.
     ///
+    /// Only kernels change a condition. Without one that does, a loop that begins does not end, and neither does
+    /// anything that waits for the launch, such as drops of memory that the graph uses.
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured, for a condition of another graph, and
     /// for one that an operation already depends on; errors of the body; the driver's.

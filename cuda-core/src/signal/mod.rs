@@ -27,9 +27,10 @@ use crate::util::debug_by;
 /// What a stream did before [`Stream::write_signal`] is visible to every thread that reads that value.
 ///
 /// A stream that waits for a value is held up until the value is written, and so is everything that waits for
-/// the stream. That includes the host when it reads, changes or drops pinned memory that the stream's work
-/// uses, or waits for the stream: the thread that is to [set](Signal::set) the signal must do none of these
-/// before. Nor may that thread make a call that waits for the whole device, such as `cuMemFree`, or allocate
+/// the stream. That includes the host when it waits for the stream, when it reads or changes pinned or managed
+/// memory that the stream's work uses, and when it drops anything that waits for such work: memory other than that
+/// of allocators, arrays, textures, modules, imported semaphores. The thread that is to [set](Signal::set) the
+/// signal must do none of these before; an early return drops, too. Nor may that thread make a call that waits for the whole device, such as `cuMemFree`, or allocate
 /// when the device has no memory left (before it fails, the allocator waits for memory that is about to be
 /// freed), or upload more on the stream than [`Stream::upload`] stages without waiting. CUDA does not see the
 /// dependency between a stream that waits and one that writes: if both share a hardware queue, CUDA may queue

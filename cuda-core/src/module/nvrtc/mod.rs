@@ -32,6 +32,7 @@ use crate::error::{Error, Nvrtc, Result, c_string, c_text};
 use crate::types::Version;
 
 mod api;
+mod options;
 mod output;
 mod program;
 
@@ -125,6 +126,7 @@ pub struct Program {
     headers: Vec<(String, String)>,
     /// An option with a path need not be UTF-8.
     options: Vec<OsString>,
+    unchecked: Vec<OsString>,
     expressions: Vec<String>,
     architecture: Architecture,
 }
@@ -149,6 +151,7 @@ impl Program {
             name: "default_program".to_owned(),
             headers: Vec::new(),
             options: Vec::new(),
+            unchecked: Vec::new(),
             expressions: Vec::new(),
             architecture: Architecture::Oldest,
         }
@@ -167,8 +170,34 @@ impl Program {
     }
 
     /// Adds an option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
+    ///
+    /// Compiling refuses, with [`Error::Invalid`], options of precompiled headers, for which there is
+    /// [`option_unchecked`](Self::option_unchecked), and values for which NVRTC would end the process: nothing
+    /// after the `=`, and numbers of more than 32 bits.
     pub fn option(mut self, option: impl Into<OsString>) -> Self {
         self.options.push(option.into());
+        self
+    }
+
+    /// Adds an option that [`option`](Self::option) refuses, as for precompiled headers: `--pch`,
+    /// `--create-pch`, `--use-pch`, `--pch-dir`, since NVRTC 12.8.
+    ///
+    /// # Safety
+    /// NVRTC takes the bytes of a precompiled header for its own memory, without a check: this NVRTC has written
+    /// each such file that the option names or makes it find, and nothing has changed the file since. NVRTC
+    /// accepts the option's value; it throws a C++ exception for some values.
+    ///
+    /// ```no_run
+    /// use cuda_core::nvrtc::Program;
+    ///
+    /// let program = Program::new("#include \"large.h\"").header("large.h", "/* many templates */");
+    /// // SAFETY: the directory is this process's own.
+    /// let program = unsafe { program.option_unchecked("--pch").option_unchecked("--pch-dir=/run/me") };
+    /// let ptx = program.compile()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn option_unchecked(mut self, option: impl Into<OsString>) -> Self {
+        self.unchecked.push(option.into());
         self
     }
 
@@ -269,7 +298,7 @@ impl Program {
     }
 
     /// The options: those [given as they are](Self::option), [paths](Self::include_path) and
-    /// [macros](Self::define). The architecture is not among them: it is chosen when the program is
+    /// [macros](Self::define), then those [not checked](Self::option_unchecked). The architecture is not among them: it is chosen when the program is
     /// compiled.
     ///
     /// ```
@@ -279,7 +308,7 @@ impl Program {
     /// assert!(program.options().eq(["-lineinfo", "--define-macro=N=32"]));
     /// ```
     pub fn options(&self) -> impl Iterator<Item = &OsStr> {
-        self.options.iter().map(OsString::as_os_str)
+        self.options.iter().chain(&self.unchecked).map(OsString::as_os_str)
     }
 
     /// The [expressions](Self::name_expression) whose mangled names will be available.
@@ -345,7 +374,8 @@ impl Program {
         let names = c_strings("nvrtcCreateProgram", names)?;
         let texts = c_strings("nvrtcCreateProgram", self.headers.iter().map(|(_, text)| text))?;
         let expressions = c_strings("nvrtcAddNameExpression", &self.expressions)?;
-        let mut options = c_strings("nvrtcCompileProgram", &self.options)?;
+        self.options.iter().try_for_each(|option| options::admit(option))?;
+        let mut options = c_strings("nvrtcCompileProgram", self.options())?;
         if let Some(architecture) = self.target()? {
             let option = format!("--gpu-architecture={kind}_{architecture}");
             options.push(c_string("nvrtcCompileProgram", &option)?);
@@ -388,7 +418,7 @@ const INVALID_OPTION: i32 = 5;
 
 fn c_strings<'a>(
     op: &'static str,
-    texts: impl IntoIterator<Item = &'a (impl AsRef<OsStr> + 'a)>,
+    texts: impl IntoIterator<Item = &'a (impl AsRef<OsStr> + ?Sized + 'a)>,
 ) -> Result<Vec<CString>> {
     let texts = texts.into_iter();
     texts.map(|text| c_string(op, text)).collect()

@@ -54,7 +54,8 @@ impl<'a> CreatedProgram<'a> {
     pub(super) fn compile(&self, options: &[CString]) -> Result<String> {
         let options = pointers(options);
         // SAFETY: by the invariant the program is live; there are as many options as passed, all
-        // NUL-terminated and read during the call only.
+        // NUL-terminated and read during the call only. `options::admit` has refused those that
+        // would break memory, or the caller of `option_unchecked` has promised that they do not.
         let code = unsafe {
             (self.api.compile_program)(self.raw, options.len() as c_int, array(&options))
         };
