@@ -92,16 +92,23 @@ pub fn simulator_in(mode: Mode) -> Session {
     session
 }
 
-/// Trims the process's caching pool. Retries, because the call that asks whether blocks are idle may report
-/// "not ready" at first.
+/// Trims the process's caching pool.
 ///
 /// # Errors
 /// The driver's.
 pub fn trim_cache(session: &Session) -> cuda_core::Result<()> {
+    trim(session, || CachingPool::shared()?.trim(0))
+}
+
+/// Trims a cache by calls of `f`: the one that asks whether blocks are idle may report "not ready" at first.
+pub(crate) fn trim<T>(
+    session: &Session,
+    f: impl Fn() -> cuda_core::Result<T>,
+) -> cuda_core::Result<()> {
     const POLLS: u32 = 4;
     (0..POLLS).try_for_each(|_| {
         session.settle();
-        CachingPool::shared()?.trim(0).map(drop)
+        f().map(drop)
     })
 }
 

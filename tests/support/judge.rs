@@ -148,6 +148,15 @@ fn kind(resource: Resource) -> Option<LeakKind> {
     }
 }
 
+/// Calls the driver's function that releases a leaked object.
+macro_rules! release {
+    ($function:ident($handle:expr)) => {{
+        let handle = $handle;
+        // SAFETY: the owner leaked the handle, so this is its only release.
+        unsafe { cu::$function(handle) }
+    }};
+}
+
 /// Releases leaked objects in the simulated driver, so that leaks of thousands of runs do not add up. The
 /// objects must not be used afterwards.
 ///
@@ -161,47 +170,32 @@ pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
     for leak in leaks {
         let handle = ptr::without_provenance_mut::<()>(leak.handle as usize);
         let result = match leak.kind {
-            // SAFETY: the owner leaked the handle, so this is its only release.
-            LeakKind::Stream => unsafe { cu::cuStreamDestroy_v2(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Event => unsafe { cu::cuEventDestroy_v2(handle.cast()) },
+            LeakKind::Stream => release!(cuStreamDestroy_v2(handle.cast())),
+            LeakKind::Event => release!(cuEventDestroy_v2(handle.cast())),
             LeakKind::Context if leak.call.starts_with("cuGreen") => {
                 // The simulated driver's handle of a green context lies eight bytes after its
                 // context's.
-                let green = handle.wrapping_byte_add(8).cast();
-                // SAFETY: the owner leaked it, so this is its only release.
-                unsafe { cu::cuGreenCtxDestroy(green) }
+                release!(cuGreenCtxDestroy(handle.wrapping_byte_add(8).cast()))
             }
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
-                cu::cuLibraryUnload(handle.cast())
-            },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Module => with_a_context(|| unsafe { cu::cuModuleUnload(handle.cast()) }),
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Linker => with_a_context(|| unsafe { cu::cuLinkDestroy(handle.cast()) }),
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Graph => unsafe { cu::cuGraphDestroy(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::GraphExec => unsafe { cu::cuGraphExecDestroy(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Device if leak.call.starts_with("cuIpc") => unsafe {
-                cu::cuIpcCloseMemHandle(leak.handle)
-            },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Pool => unsafe { cu::cuMemPoolDestroy(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => unsafe {
-                cu::cuMemHostUnregister(handle.cast())
-            },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Pinned => unsafe { cu::cuMemFreeHost(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Device if leak.call == "cuMemAllocManaged" => unsafe {
-                cu::cuMemFree_v2(leak.handle)
-            },
+            LeakKind::Context => release!(cuCtxDestroy_v2(handle.cast())),
+            LeakKind::Module if leak.call.starts_with("cuLibrary") => {
+                release!(cuLibraryUnload(handle.cast()))
+            }
+            LeakKind::Module => with_a_context(|| release!(cuModuleUnload(handle.cast()))),
+            LeakKind::Linker => with_a_context(|| release!(cuLinkDestroy(handle.cast()))),
+            LeakKind::Graph => release!(cuGraphDestroy(handle.cast())),
+            LeakKind::GraphExec => release!(cuGraphExecDestroy(handle.cast())),
+            LeakKind::Device if leak.call.starts_with("cuIpc") => {
+                release!(cuIpcCloseMemHandle(leak.handle))
+            }
+            LeakKind::Pool => release!(cuMemPoolDestroy(handle.cast())),
+            LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => {
+                release!(cuMemHostUnregister(handle.cast()))
+            }
+            LeakKind::Pinned => release!(cuMemFreeHost(handle.cast())),
+            LeakKind::Device if leak.call == "cuMemAllocManaged" => {
+                release!(cuMemFree_v2(leak.handle))
+            }
             LeakKind::Addresses | LeakKind::Device => {
                 leak.discard();
                 continue;
@@ -210,26 +204,19 @@ pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
                 abort(handle.cast());
                 continue;
             }
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Physical => unsafe { cu::cuMemRelease(leak.handle) },
+            LeakKind::Physical => release!(cuMemRelease(leak.handle)),
             LeakKind::Semaphore => {
-                // SAFETY: the owner leaked it, so this is its only release.
-                with_a_context(|| unsafe { cu::cuDestroyExternalSemaphore(handle.cast()) })
+                with_a_context(|| release!(cuDestroyExternalSemaphore(handle.cast())))
             }
             LeakKind::External => {
-                // SAFETY: the owner leaked it, so this is its only release.
-                with_a_context(|| unsafe { cu::cuDestroyExternalMemory(handle.cast()) })
+                with_a_context(|| release!(cuDestroyExternalMemory(handle.cast())))
             }
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Array if leak.call.starts_with("cuMipmapped") => unsafe {
-                cu::cuMipmappedArrayDestroy(handle.cast())
-            },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Array => unsafe { cu::cuArrayDestroy(handle.cast()) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Texture => unsafe { cu::cuTexObjectDestroy(leak.handle) },
-            // SAFETY: the owner leaked it, so this is its only release.
-            LeakKind::Surface => unsafe { cu::cuSurfObjectDestroy(leak.handle) },
+            LeakKind::Array if leak.call.starts_with("cuMipmapped") => {
+                release!(cuMipmappedArrayDestroy(handle.cast()))
+            }
+            LeakKind::Array => release!(cuArrayDestroy(handle.cast())),
+            LeakKind::Texture => release!(cuTexObjectDestroy(leak.handle)),
+            LeakKind::Surface => release!(cuSurfObjectDestroy(leak.handle)),
             _ => continue,
         };
         check("releasing a leaked object", result);

@@ -116,8 +116,7 @@ fn has_lost_a_context(devices: u32) -> bool {
 /// Ends the process of a test that has lost a context, after printing why the test failed. Runners continue
 /// with the other tests in another process.
 fn end_process(path: &str, panic: &(dyn Any + Send)) -> ! {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or("a panic");
+    let text = sweep::message(panic);
     // Not `eprintln!`: libtest would capture it.
     let message = format!("\n{path} has lost a context: {text}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());

@@ -17,7 +17,7 @@ use cuda_sys::CUresult;
 
 use crate::context;
 use crate::driver::{
-    allocator_of_environment, choose_allocator, require_devices, simulator, trim_cache,
+    allocator_of_environment, choose_allocator, require_devices, simulator, trim, trim_cache,
 };
 use crate::drop_hook::DropReports;
 use crate::judge;
@@ -28,6 +28,7 @@ use crate::watchdog::Watchdog;
 use panics::Panics;
 use record::Record;
 
+pub(crate) use panics::message;
 pub(crate) use record::requested;
 
 /// How a call fails.
@@ -315,13 +316,14 @@ impl<O: Outcome> Scenario<O> {
         let seen = self.enact(&session, fault);
         session.settle();
         cuda_core::drops::flush();
-        trim(&session).map_err(|error| format!("trimming fails, though no call does: {error}"))?;
+        let trimmed = trim(&session, cuda_core::staging::trim).and_then(|()| trim_cache(&session));
+        trimmed.map_err(|error| format!("trimming fails, though no call does: {error}"))?;
         let reported = drops.end();
 
         record.runs += 1;
         let ended_early = seen.outcome.is_err();
         if let (Err(panic), None) = (seen.outcome, fault) {
-            return Err(format!("the test fails: {}", panics::message(&*panic)));
+            return Err(format!("the test fails: {}", message(&*panic)));
         }
         none("panics", &self.panics.take())?;
         none("misuse", &session.take_violations())?;
@@ -378,17 +380,6 @@ impl<O: Outcome> Scenario<O> {
                 || switches.iter().any(|switch| origin::is_switch_by_body(switch, self.path)));
         Seen { outcome, fired, left, switched }
     }
-}
-
-/// Trims the library's caches. Retries, because the call that asks whether blocks are idle may report "not
-/// ready" at first.
-fn trim(session: &Session) -> cuda_core::Result<()> {
-    const POLLS: u32 = 4;
-    (0..POLLS).try_for_each(|_| {
-        session.settle();
-        cuda_core::staging::trim().map(drop)
-    })?;
-    trim_cache(session)
 }
 
 /// Disables peer access that the body enabled but, having ended early, did not disable.

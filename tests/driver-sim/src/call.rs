@@ -219,7 +219,7 @@ impl Call {
     }
 
     pub(crate) fn context(&mut self, handle: CUcontext) -> Outcome<Id> {
-        let found = self.context_handles.resolve(handle);
+        let found = self.contexts.resolve(handle);
         self.found(found, "context", handle.addr(), |dangling| match dangling {
             Dangling::Destroyed => CUDA_ERROR_CONTEXT_IS_DESTROYED,
             Dangling::Null | Dangling::NeverIssued => CUDA_ERROR_INVALID_CONTEXT,
@@ -232,27 +232,27 @@ impl Call {
     }
 
     pub(crate) fn event(&mut self, handle: CUevent) -> Outcome<Id> {
-        let found = self.event_handles.resolve(handle);
+        let found = self.events.resolve(handle);
         self.found(found, "event", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn pool(&mut self, handle: CUmemoryPool) -> Outcome<Id> {
-        let found = self.pool_handles.resolve(handle);
+        let found = self.pools.resolve(handle);
         self.found(found, "pool", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
     pub(crate) fn graph(&mut self, handle: CUgraph) -> Outcome<Id> {
-        let found = self.graphs.graph_handles.resolve(handle);
+        let found = self.graphs.graphs.resolve(handle);
         self.found(found, "graph", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
     pub(crate) fn node(&mut self, handle: CUgraphNode) -> Outcome<Id> {
-        let found = self.graphs.node_handles.resolve(handle);
+        let found = self.graphs.nodes.resolve(handle);
         self.found(found, "node", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
     pub(crate) fn exec(&mut self, handle: CUgraphExec) -> Outcome<Id> {
-        let found = self.graphs.exec_handles.resolve(handle);
+        let found = self.graphs.execs.resolve(handle);
         self.found(found, "graph exec", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
@@ -286,7 +286,7 @@ impl Call {
             }
             2 => self.per_thread_stream()?,
             _ => {
-                let found = self.stream_handles.resolve(handle);
+                let found = self.streams.resolve(handle);
                 self.found(found, "stream", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)?
             }
         };

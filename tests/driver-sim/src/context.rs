@@ -6,10 +6,9 @@ use std::mem;
 use cuda_sys::CUresult;
 
 use crate::engine::clock::Clock;
-use crate::engine::stream::{Event, Stream, StreamKind};
+use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::Id;
-use crate::module::link::Link;
 use crate::state::State;
 use crate::table::Table;
 use crate::thread;
@@ -23,7 +22,6 @@ pub(crate) enum ContextKind {
 
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) handle: usize,
     pub(crate) device: usize,
     pub(crate) kind: ContextKind,
     pub(crate) flags: u32,
@@ -54,10 +52,8 @@ const LIMITS: [(u32, usize); 7] =
 impl State {
     pub(crate) fn new_context(&mut self, device: usize, kind: ContextKind, flags: u32) -> Id {
         let id = self.new_id();
-        let handle = self.context_handles.issue(id);
         let legacy = self.new_stream(Stream::new(id, device, StreamKind::Legacy, 0));
         let context = Context {
-            handle,
             device,
             kind,
             flags,
@@ -69,7 +65,7 @@ impl State {
             buried: Clock::default(),
             lost: None,
         };
-        self.contexts.insert(id, context);
+        self.contexts.add(id, context);
         id
     }
 
@@ -81,10 +77,9 @@ impl State {
 
     /// Removes a context with everything that was made in it. Its work must be complete or abandoned.
     pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
-        let Some(context) = self.contexts.remove(&id) else {
+        if self.contexts.remove(&id).is_none() {
             return;
-        };
-        self.context_handles.retire(context.handle);
+        }
         for other in self.contexts.values_mut() {
             other.peers.remove(&id);
         }
@@ -98,7 +93,6 @@ impl State {
                 }
                 let queue = mem::take(&mut stream.queue);
                 stream.completed = stream.issued;
-                self.stream_handles.retire(stream.handle);
                 for op in queue {
                     if let Work::Graph { objects, .. } = op.work {
                         self.release_objects(&objects);
@@ -107,11 +101,8 @@ impl State {
             }
             self.bury(stream);
         }
-        let of_it = |context: Id, handle: usize| (context == id).then_some(handle);
-        let goes = |event: &Event| of_it(event.context, event.handle);
-        self.event_handles.retire_all(&mut self.events, goes);
-        let goes = |link: &Link| of_it(link.context, link.handle);
-        self.links.handles.retire_all(&mut self.links.states, goes);
+        self.events.retain(|event| event.context != id);
+        self.links.retain(|link| link.context != id);
         self.forget_images(id);
         self.forget_all_imported(id);
         let modules = self.modules.iter();

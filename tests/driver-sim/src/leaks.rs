@@ -84,7 +84,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         let handle = library.handle as u64;
         leak(id, LeakKind::Module, handle, 0, "cuLibraryLoadData");
     }
-    for (&id, link) in state.links.states.from(baseline) {
+    for (&id, link) in state.links.from(baseline) {
         leak(id, LeakKind::Linker, link.handle as u64, 0, "cuLinkCreate");
     }
     for (&id, block) in state.space.blocks.from(baseline) {

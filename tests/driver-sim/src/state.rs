@@ -12,7 +12,7 @@ use crate::engine::host::{DOOR, Host};
 use crate::engine::schedule::{Draw, Schedule};
 use crate::engine::stream::{Event, Stream};
 use crate::graph::Graphs;
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::log::Log;
 use crate::memory::external::ExternalMemory;
 use crate::memory::image::Images;
@@ -21,7 +21,7 @@ use crate::memory::pool::Pool;
 use crate::memory::reservation::VirtualMemory;
 use crate::memory::space::Space;
 use crate::module::library::Libraries;
-use crate::module::link::Links;
+use crate::module::link::Link;
 use crate::module::{Function, Module};
 use crate::nccl::Nccl;
 use crate::origin::Origin;
@@ -48,22 +48,16 @@ pub(crate) struct State {
     pub(crate) gone: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
-    pub(crate) contexts: Table<Context>,
-    pub(crate) context_handles: Handles,
-    pub(crate) streams: Table<Stream>,
-    pub(crate) stream_handles: Handles,
-    pub(crate) events: Table<Event>,
-    pub(crate) event_handles: Handles,
-    pub(crate) pools: Table<Pool>,
-    pub(crate) pool_handles: Handles,
+    pub(crate) contexts: Objects<Context>,
+    pub(crate) streams: Objects<Stream>,
+    pub(crate) events: Objects<Event>,
+    pub(crate) pools: Objects<Pool>,
     pub(crate) graphs: Graphs,
     pub(crate) captures: Table<Capture>,
-    pub(crate) modules: Table<Module>,
-    pub(crate) module_handles: Handles,
-    pub(crate) functions: Table<Function>,
-    pub(crate) function_handles: Handles,
+    pub(crate) modules: Objects<Module>,
+    pub(crate) functions: Objects<Function>,
     pub(crate) libraries: Libraries,
-    pub(crate) links: Links,
+    pub(crate) links: Objects<Link>,
     /// The code of a kernel that faulted during this call.
     pub(crate) faulted: Option<cuda_sys::CUresult>,
     /// The stream whose queue this call has overfilled.
@@ -127,22 +121,16 @@ impl State {
             gone: false,
             next_id: 1,
             devices: Vec::new(),
-            contexts: Table::new(),
-            context_handles: Handles::new(0x1000_0000),
-            streams: Table::new(),
-            stream_handles: Handles::new(0x2000_0000),
-            events: Table::new(),
-            event_handles: Handles::new(0x3000_0000),
-            pools: Table::new(),
-            pool_handles: Handles::new(0x4000_0000),
+            contexts: Objects::new(0x1000_0000),
+            streams: Objects::new(0x2000_0000),
+            events: Objects::new(0x3000_0000),
+            pools: Objects::new(0x4000_0000),
             graphs: Graphs::new(),
             captures: Table::new(),
-            modules: Table::new(),
-            module_handles: Handles::new(0x6000_0000),
-            functions: Table::new(),
-            function_handles: Handles::new(0x7000_0000),
+            modules: Objects::new(0x6000_0000),
+            functions: Objects::new(0x7000_0000),
             libraries: Libraries::new(),
-            links: Links::new(),
+            links: Objects::new(0xa000_0000),
             faulted: None,
             overfull: None,
             space: Space::new(config.devices as usize),
@@ -206,14 +194,13 @@ impl State {
 
     pub(crate) fn new_pool(&mut self, pool: Pool) -> Id {
         let id = self.new_id();
-        let handle = self.pool_handles.issue(id);
-        self.pools.insert(id, Pool { handle, ..pool });
+        self.pools.add(id, pool);
         id
     }
 
     pub(crate) fn new_stream(&mut self, stream: Stream) -> Id {
         let id = self.new_id();
-        self.streams.insert(id, stream);
+        self.streams.add_without_handle(id, stream);
         id
     }
 
@@ -290,6 +277,6 @@ impl State {
 }
 
 /// Returns whether a stream is destroyed and the host knows its work to be complete.
-pub(crate) fn is_retired(streams: &Table<Stream>, dead: &[Point], stream: Id) -> bool {
+pub(crate) fn is_retired(streams: &Objects<Stream>, dead: &[Point], stream: Id) -> bool {
     !streams.contains_key(&stream) && dead.iter().all(|point| point.stream != stream)
 }

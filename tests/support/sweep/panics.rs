@@ -56,10 +56,10 @@ impl Drop for Panics {
 }
 
 /// Returns the message of a panic.
-pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let formatted = panic.downcast_ref::<String>().map(String::as_str);
     let literal = || panic.downcast_ref::<&str>().copied();
-    formatted.or_else(literal).unwrap_or("a value that is no text")
+    formatted.or_else(literal).unwrap_or("a panic without a text")
 }
 
 /// Returns whether the panic is an assertion or `unwrap` in a test, or in the support library.

@@ -3,11 +3,14 @@
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUresult};
 
 use crate::engine::clock::{Clock, Point};
+use crate::engine::order::{Conflict, History};
 use crate::engine::stream::StreamKind;
 use crate::engine::work::{Access, AccessKind, Op, Target, Work};
 use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
-use crate::memory::block::Phase;
+use crate::memory::block::{Block, Phase};
+use crate::memory::pinned::PinnedMap;
+use crate::memory::space::Space;
 use crate::report::ViolationKind;
 use crate::state::{State, is_retired};
 use crate::{Mode, log::Log};
@@ -147,26 +150,17 @@ impl State {
     ) {
         let Access { target, range, kind } = access;
         let Self { log, space, pinned, host, streams, dead, .. } = self;
-        let (history, what) = match target {
-            Target::Device(id) => {
-                let Some(block) = space.blocks.get_mut(&id) else {
-                    return;
-                };
-                if let Phase::Condemned(free) = block.phase {
-                    let message = format!(
-                        "{:#x} was already freed by {free}",
-                        block.address + range.start as u64
-                    );
-                    log.violation(ViolationKind::UseAfterFree, call, message);
-                }
-                (&mut block.history, "device")
+        if let Target::Device(id) = target {
+            if let Some(Block { phase: Phase::Condemned(free), address, .. }) =
+                space.blocks.get(&id)
+            {
+                let at = address + range.start as u64;
+                let message = format!("{at:#x} was already freed by {free}");
+                log.violation(ViolationKind::UseAfterFree, call, message);
             }
-            Target::Pinned(id) => {
-                let Some(block) = pinned.blocks.get_mut(&id) else {
-                    return;
-                };
-                (&mut block.history, "pinned")
-            }
+        }
+        let Some((history, what)) = history_of(space, pinned, target) else {
+            return;
         };
         let ordered = |point: Point| {
             point.stream == at.stream
@@ -194,19 +188,8 @@ impl State {
         range: std::ops::Range<usize>,
     ) {
         let Self { log, space, pinned, host, streams, dead, .. } = self;
-        let (history, what) = match target {
-            Target::Device(id) => {
-                let Some(block) = space.blocks.get(&id) else {
-                    return;
-                };
-                (&block.history, "device")
-            }
-            Target::Pinned(id) => {
-                let Some(block) = pinned.blocks.get(&id) else {
-                    return;
-                };
-                (&block.history, "pinned")
-            }
+        let Some((history, what)) = history_of(space, pinned, target) else {
+            return;
         };
         let covers = host.covers();
         let ordered = |point: Point| covers(point) || is_retired(streams, dead, point.stream);
@@ -216,13 +199,25 @@ impl State {
     }
 }
 
+/// Returns the accesses to this memory, and what kind of memory it is.
+fn history_of<'a>(
+    space: &'a mut Space,
+    pinned: &'a mut PinnedMap,
+    target: Target,
+) -> Option<(&'a mut History, &'static str)> {
+    match target {
+        Target::Device(id) => Some((&mut space.blocks.get_mut(&id)?.history, "device")),
+        Target::Pinned(id) => Some((&mut pinned.blocks.get_mut(&id)?.history, "pinned")),
+    }
+}
+
 fn report_race(
     log: &mut Log,
     call: &'static str,
     kind: AccessKind,
     what: &str,
     stream: Option<Id>,
-    earlier: &crate::engine::order::Conflict,
+    earlier: &Conflict,
 ) {
     let here = stream.map_or("the host".to_owned(), |id| format!("stream #{id}"));
     let message = format!(

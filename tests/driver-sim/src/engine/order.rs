@@ -34,6 +34,11 @@ pub(crate) struct Conflict {
     pub(crate) stream: u64,
 }
 
+/// Returns whether ranges have a part in common.
+pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
 impl History {
     /// Returns the earlier accesses that conflict with this one and that `ordered` does not confirm to have
     /// happened before it.
@@ -44,9 +49,8 @@ impl History {
         ordered: impl Fn(Point) -> bool,
     ) -> Vec<Conflict> {
         let unordered = self.past.iter().filter(|past| {
-            let overlap = past.range.start < range.end && range.start < past.range.end;
             let both_read = past.kind == AccessKind::Read && kind == AccessKind::Read;
-            overlap && !both_read && !ordered(past.point)
+            overlap(&past.range, range) && !both_read && !ordered(past.point)
         });
         unordered
             .map(|past| Conflict {

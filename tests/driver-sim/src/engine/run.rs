@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::Mode;
 use crate::engine::clock::Point;
 use crate::engine::mover::touches_host;
-use crate::engine::stream::{Recorded, Stream, StreamKind};
+use crate::engine::stream::{Recorded, StreamKind};
 use crate::engine::work::{Place, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
@@ -77,8 +77,8 @@ impl State {
             return true;
         }
         // There may be many streams, so they are not searched again until one more wait is enqueued.
-        let waits = |stream: &Stream| stream.queue.iter().any(|op| op.work.waits());
-        self.values_awaited = self.streams.values().any(waits);
+        let mut queues = self.streams.values().map(|stream| &stream.queue);
+        self.values_awaited = queues.any(|queue| queue.iter().any(|op| op.work.waits()));
         false
     }
 
@@ -171,25 +171,21 @@ impl State {
                 Meeting::Waits => return Step::Blocked,
             }
         }
-        let Some(op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
+        let Some(mut op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
             return Step::Blocked;
         };
-        if let Work::WaitValue { src, value, width, compare } = &op.work {
-            if !self.value_arrived(op.call, src, *value, *width, *compare) {
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.queue.push_front(op);
-                }
-                return Step::Blocked;
+        let goes_on = match &mut op.work {
+            Work::WaitValue { src, value, width, compare } => {
+                self.value_arrived(op.call, src, *value, *width, *compare)
             }
-        }
-        let mut op = op;
-        if let Work::Kernel { run } = &mut op.work {
-            if !self.run_kernel(op.call, run) {
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.queue.push_front(op);
-                }
-                return Step::Blocked;
+            Work::Kernel { run } => self.run_kernel(op.call, run),
+            _ => true,
+        };
+        if !goes_on {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.queue.push_front(op);
             }
+            return Step::Blocked;
         }
         if matches!(self.mode, Mode::Threaded { .. }) && touches_host(&op.work) {
             let moving = self.start(op);

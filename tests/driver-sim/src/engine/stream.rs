@@ -35,7 +35,6 @@ pub(crate) enum StreamKind {
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) device: usize,
     pub(crate) kind: StreamKind,
@@ -60,7 +59,6 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(context: Id, device: usize, kind: StreamKind, priority: i32) -> Self {
         Self {
-            handle: 0,
             context,
             device,
             kind,
@@ -111,7 +109,6 @@ impl Stream {
 
 #[derive(Debug)]
 pub(crate) struct Event {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) timing: bool,
     pub(crate) recorded: Recorded,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::clock::{Clock, Point};
 use crate::engine::kernel::Run;
+use crate::engine::order::overlap;
 use crate::graph::condition::{Condition, Rounds};
 use crate::handle::Id;
 use crate::nccl::operation::Operation;
@@ -139,6 +140,18 @@ pub(crate) struct Op {
     /// report it, and so can a value in host memory.
     pub(crate) tells: Option<Clock>,
     pub(crate) work: Work,
+}
+
+impl Access {
+    /// Returns whether the accesses have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.target == other.target && overlap(&self.range, &other.range)
+    }
+
+    /// Returns whether one of the accesses writes what the other one accesses.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        self.overlaps(other) && [self.kind, other.kind].contains(&AccessKind::Write)
+    }
 }
 
 impl Work {

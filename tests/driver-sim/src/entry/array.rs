@@ -45,7 +45,7 @@ entries! {
         let block = call.images.arrays[&id].block;
         let name = call.name;
         call.free_texels(name, block);
-        call.forget_array(id);
+        call.images.arrays.remove(&id);
         Ok(())
     }
 
@@ -75,8 +75,7 @@ entries! {
             start += shape.bytes();
         }
         let id = call.new_id();
-        let handle = call.images.mipmap_handles.issue(id);
-        call.images.mipmaps.insert(id, Mipmap { handle, block, levels: arrays });
+        let handle = call.images.mipmaps.add(id, Mipmap { block, levels: arrays });
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(mipmap, pointer(handle)) }
     }
@@ -95,11 +94,10 @@ entries! {
         let Some(mipmap) = call.images.mipmaps.remove(&id) else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };
-        call.images.mipmap_handles.retire(mipmap.handle);
         let name = call.name;
         call.free_texels(name, mipmap.block);
         for level in mipmap.levels {
-            call.forget_array(level);
+            call.images.arrays.remove(&level);
         }
         Ok(())
     }
@@ -116,12 +114,12 @@ unsafe fn read(descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> Outcome<Descriptor
 
 impl Call {
     pub(crate) fn array(&mut self, handle: CUarray) -> Outcome<Id> {
-        let found = self.images.array_handles.resolve(handle);
+        let found = self.images.arrays.resolve(handle);
         found.map_err(|_| self.no_image("array", handle.addr()))
     }
 
     pub(crate) fn mipmap(&mut self, handle: CUmipmappedArray) -> Outcome<Id> {
-        let found = self.images.mipmap_handles.resolve(handle);
+        let found = self.images.mipmaps.resolve(handle);
         found.map_err(|_| self.no_image("mipmapped array", handle.addr()))
     }
 

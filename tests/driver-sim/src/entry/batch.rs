@@ -89,13 +89,8 @@ impl Batch {
 
 /// Returns two accesses of which one writes what the other accesses.
 fn dependent(accesses: &[Access]) -> Option<(&Access, &Access)> {
-    let conflict = |one: &Access, other: &Access| {
-        let overlap = one.range.start < other.range.end && other.range.start < one.range.end;
-        let writes = one.kind == AccessKind::Write || other.kind == AccessKind::Write;
-        one.target == other.target && overlap && writes
-    };
     accesses.iter().enumerate().find_map(|(at, one)| {
         let later = &accesses[at + 1..];
-        later.iter().find(|other| conflict(one, other)).map(|other| (one, other))
+        later.iter().find(|other| one.conflicts_with(other)).map(|other| (one, other))
     })
 }

@@ -77,12 +77,6 @@ entries! {
         unsafe { put(device, current as CUdevice) }
     }
 
-    cuCtxGetDevice_v2(device, context) |call| {
-        let id = call.context_or_current(context)?;
-        // SAFETY: the caller passes a place for the device.
-        unsafe { put(device, call.contexts[&id].device as CUdevice) }
-    }
-
     cuCtxGetFlags(flags) |call| {
         let id = call.current()?;
         // SAFETY: the caller passes a place for the flags.
@@ -102,13 +96,14 @@ entries! {
     }
 
     cuCtxSynchronize() |call| {
-        let id = call.current()?;
-        synchronize(call, id)
-    }
-
-    cuCtxSynchronize_v2(context) |call| {
-        let id = call.context_or_current(context)?;
-        synchronize(call, id)
+        let context = call.current()?;
+        call.forbid_capturing_context(context)?;
+        call.forbid_in_capture()?;
+        call.synchronize_context(context);
+        // The host has now also waited for completed work of destroyed streams.
+        let buried = call.contexts.get(&context).map(|context| context.buried.clone());
+        call.host_join(&buried.unwrap_or_default());
+        Ok(())
     }
 
     cuCtxSetLimit(limit, value) |call| {
@@ -184,14 +179,4 @@ unsafe fn create(
 
 fn entry(call: &mut Call, context: CUcontext) -> Outcome<Entry> {
     Ok(Entry { context: call.context(context)?, handle: context.addr() })
-}
-
-fn synchronize(call: &mut Call, context: u64) -> Outcome {
-    call.forbid_capturing_context(context)?;
-    call.forbid_in_capture()?;
-    call.synchronize_context(context);
-    // The host has now also waited for completed work of destroyed streams.
-    let buried = call.contexts.get(&context).map(|context| context.buried.clone());
-    call.host_join(&buried.unwrap_or_default());
-    Ok(())
 }

@@ -8,7 +8,6 @@ use crate::engine::enqueue::Submission;
 use crate::engine::work::{AccessKind, HostPtr, Place, Work};
 use crate::graph::node::{CopyParams, End, NodeKind};
 use crate::handle::Id;
-use crate::memory::pool::Pool;
 use crate::report::ViolationKind;
 
 entries! {
@@ -30,10 +29,6 @@ entries! {
     cuMemcpyDtoD_v2(dst, src, bytes) |call| {
         // SAFETY: neither end is pageable memory.
         unsafe { copy(call, End::Device(dst), End::Device(src), bytes, None) }
-    }
-
-    cuMemcpyPeer(dst, dst_context, src, src_context, bytes) |call| {
-        copy_peer(call, (dst, dst_context), (src, src_context), bytes, None)
     }
 
     cuMemcpyAsync(dst, src, bytes, stream) |call| {
@@ -58,13 +53,20 @@ entries! {
     }
 
     cuMemcpyPeerAsync(dst, dst_context, src, src_context, bytes, stream) |call| {
-        copy_peer(call, (dst, dst_context), (src, src_context), bytes, Some(stream))
+        let home = call.stream(stream)?;
+        let contexts = [call.context(dst_context)?, call.context(src_context)?];
+        refuse_peer(call, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let ends = (End::Device(dst), End::Device(src));
+        let dst = call.device_memory(dst, bytes)?;
+        let src = call.device_memory(src, bytes)?;
+        for (context, place) in contexts.iter().zip([&dst, &src]) {
+            require_of(call, *context, place)?;
+        }
+        submit(call, home, ends, (dst, src), bytes, false)
     }
-}
-
-/// Returns the stream to copy on: the given one, or the current legacy stream for a synchronous copy.
-fn home(call: &mut Call, stream: Option<CUstream>) -> Outcome<Id> {
-    call.stream(stream.unwrap_or(std::ptr::null_mut()))
 }
 
 /// # Safety
@@ -76,7 +78,8 @@ unsafe fn copy(
     bytes: usize,
     stream: Option<CUstream>,
 ) -> Outcome {
-    let home = home(call, stream)?;
+    // A synchronous copy is one of the current legacy stream.
+    let home = call.stream(stream.unwrap_or(std::ptr::null_mut()))?;
     if bytes == 0 {
         return Ok(());
     }
@@ -122,30 +125,6 @@ pub(super) fn refuse_peer(call: &mut Call, stream: CUstream) -> Outcome {
     }
 }
 
-fn copy_peer(
-    call: &mut Call,
-    (dst, dst_context): (CUdeviceptr, CUcontext),
-    (src, src_context): (CUdeviceptr, CUcontext),
-    bytes: usize,
-    stream: Option<CUstream>,
-) -> Outcome {
-    let home = home(call, stream)?;
-    let contexts = [call.context(dst_context)?, call.context(src_context)?];
-    if let Some(stream) = stream {
-        refuse_peer(call, stream)?;
-    }
-    if bytes == 0 {
-        return Ok(());
-    }
-    let ends = (End::Device(dst), End::Device(src));
-    let dst = call.device_memory(dst, bytes)?;
-    let src = call.device_memory(src, bytes)?;
-    for (context, place) in contexts.iter().zip([&dst, &src]) {
-        require_of(call, *context, place)?;
-    }
-    submit(call, home, ends, (dst, src), bytes, false)
-}
-
 /// Refuses memory that is not of the device of the context that the call names for it.
 pub(super) fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
     let (named, device) = (call.contexts[&context].device, call.device_of(place));
@@ -175,7 +154,7 @@ pub(in crate::entry) fn admit(
     if let (Some(stream), true) = (captured, devices.any(|device| Some(device) != first)) {
         return admit_captured(call, stream, places);
     }
-    let blocks: Vec<(usize, &Pool)> = places
+    let blocks: Vec<_> = places
         .iter()
         .filter_map(|place| {
             let block = call.device_block(place)?;
@@ -248,8 +227,7 @@ fn submit(
     let write = dst.access(bytes, AccessKind::Write);
     let read = src.access(bytes, AccessKind::Read);
     if let (Some(write), Some(read)) = (&write, &read) {
-        let shared = write.range.start < read.range.end && read.range.start < write.range.end;
-        if write.target == read.target && shared {
+        if write.overlaps(read) {
             let message = format!("bytes {:?} onto {:?}", read.range, write.range);
             call.violation(ViolationKind::Overlap, message);
         }

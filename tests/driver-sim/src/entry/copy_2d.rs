@@ -9,32 +9,25 @@ use crate::engine::work::{Access, AccessKind, Place, Work};
 use crate::graph::node::{CopyParams, NodeKind};
 use crate::handle::Id;
 
+/// Returns a `CUDA_MEMCPY3D` with some fields of another description, and other fields with given values.
+macro_rules! in_3d {
+    ($copy:ident, $($same:ident)*; $($given:ident: $value:expr,)*) => {
+        CUDA_MEMCPY3D { $($same: $copy.$same,)* $($given: $value,)* ..Default::default() }
+    };
+}
+
 entries! {
     cuMemcpy2DAsync_v2(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let copy = CUDA_MEMCPY3D {
-            srcXInBytes: copy.srcXInBytes,
-            srcY: copy.srcY,
-            srcMemoryType: copy.srcMemoryType,
-            srcHost: copy.srcHost,
-            srcDevice: copy.srcDevice,
-            srcArray: copy.srcArray,
-            srcPitch: copy.srcPitch,
+        let copy = in_3d!(copy,
+            srcXInBytes srcY srcMemoryType srcHost srcDevice srcArray srcPitch
+            dstXInBytes dstY dstMemoryType dstHost dstDevice dstArray dstPitch
+            WidthInBytes Height;
             srcHeight: copy.Height.saturating_add(copy.srcY),
-            dstXInBytes: copy.dstXInBytes,
-            dstY: copy.dstY,
-            dstMemoryType: copy.dstMemoryType,
-            dstHost: copy.dstHost,
-            dstDevice: copy.dstDevice,
-            dstArray: copy.dstArray,
-            dstPitch: copy.dstPitch,
             dstHeight: copy.Height.saturating_add(copy.dstY),
-            WidthInBytes: copy.WidthInBytes,
-            Height: copy.Height,
             Depth: 1,
-            ..Default::default()
-        };
+        );
         // SAFETY: the caller's description names memory of that size.
         unsafe { rows(call, &copy, None, stream) }
     }
@@ -56,30 +49,11 @@ entries! {
         let source = named(copy.srcMemoryType, copy.srcContext)?;
         let contexts = [source, named(copy.dstMemoryType, copy.dstContext)?];
         refuse_peer(call, stream)?;
-        let copy = CUDA_MEMCPY3D {
-            srcXInBytes: copy.srcXInBytes,
-            srcY: copy.srcY,
-            srcZ: copy.srcZ,
-            srcMemoryType: copy.srcMemoryType,
-            srcHost: copy.srcHost,
-            srcDevice: copy.srcDevice,
-            srcArray: copy.srcArray,
-            srcPitch: copy.srcPitch,
-            srcHeight: copy.srcHeight,
-            dstXInBytes: copy.dstXInBytes,
-            dstY: copy.dstY,
-            dstZ: copy.dstZ,
-            dstMemoryType: copy.dstMemoryType,
-            dstHost: copy.dstHost,
-            dstDevice: copy.dstDevice,
-            dstArray: copy.dstArray,
-            dstPitch: copy.dstPitch,
-            dstHeight: copy.dstHeight,
-            WidthInBytes: copy.WidthInBytes,
-            Height: copy.Height,
-            Depth: copy.Depth,
-            ..Default::default()
-        };
+        let copy = in_3d!(copy,
+            srcXInBytes srcY srcZ srcMemoryType srcHost srcDevice srcArray srcPitch srcHeight
+            dstXInBytes dstY dstZ dstMemoryType dstHost dstDevice dstArray dstPitch dstHeight
+            WidthInBytes Height Depth;
+        );
         // SAFETY: the caller's description names memory of that size.
         unsafe { rows(call, &copy, Some(contexts), stream) }
     }

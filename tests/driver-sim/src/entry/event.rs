@@ -25,10 +25,9 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let id = call.new_id();
-        let handle = call.event_handles.issue(id);
         let timing = flags & CU_EVENT_DISABLE_TIMING.0 == 0;
         let recorded = Recorded::Never;
-        call.events.insert(id, Event { handle, context, timing, recorded, polls: 0 });
+        let handle = call.events.add(id, Event { context, timing, recorded, polls: 0 });
         // SAFETY: the caller passes a place for the event.
         unsafe { put(event, pointer(handle)) }
     }
@@ -36,7 +35,6 @@ entries! {
     cuEventDestroy_v2(event) |call| {
         let id = call.event(event)?;
         call.events.remove(&id);
-        call.event_handles.retire(event.addr());
         Ok(())
     }
 

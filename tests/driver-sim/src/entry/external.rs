@@ -40,10 +40,9 @@ entries! {
         let pages = Arc::clone(&memory_of_it.pages);
         close(fd);
         let id = call.new_id();
-        let value = call.external.handles.issue(id);
         let mapped = Vec::new();
-        let imported = Imported { handle: value, context, size, physical, pages, mapped };
-        call.external.imported.insert(id, imported);
+        let imported = Imported { context, size, physical, pages, mapped };
+        let value = call.external.imported.add(id, imported);
         // SAFETY: not null, so a place for the handle.
         unsafe { put(memory, pointer(value)) }
     }
@@ -90,6 +89,6 @@ entries! {
 }
 
 fn find(call: &mut Call, memory: CUexternalMemory) -> Outcome<Id> {
-    let found = call.external.handles.resolve(memory);
+    let found = call.external.imported.resolve(memory);
     call.found(found, "external memory", memory.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }

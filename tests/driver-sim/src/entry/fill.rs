@@ -30,10 +30,6 @@ entries! {
         fill(call, (dst, 0), value, (count, 1), None)
     }
 
-    cuMemsetD16_v2(dst, value, count) |call| {
-        fill(call, (dst, 0), value, (count, 1), None)
-    }
-
     cuMemsetD32_v2(dst, value, count) |call| {
         fill(call, (dst, 0), value, (count, 1), None)
     }

@@ -27,15 +27,13 @@ entries! {
         unsafe { options.answer(values) };
         let ptx = compiled?;
         let id = call.new_id();
-        let handle = call.libraries.handles.issue(id);
         let loaded = Library {
-            handle,
             ptx,
             answers: Answers::kept(options, values),
             modules: BTreeMap::new(),
             kernels: BTreeMap::new(),
         };
-        call.libraries.loaded.insert(id, loaded);
+        let handle = call.libraries.loaded.add(id, loaded);
         // SAFETY: not null, so a place for the library.
         unsafe { put(library, pointer(handle)) }
     }
@@ -58,11 +56,8 @@ entries! {
         let Some(library) = call.libraries.loaded.remove(&id) else {
             return Ok(());
         };
-        call.libraries.handles.retire(library.handle);
         for kernel in library.kernels.values() {
-            if let Some(kernel) = call.libraries.kernels.remove(kernel) {
-                call.libraries.kernel_handles.retire(kernel.handle);
-            }
+            call.libraries.kernels.remove(kernel);
         }
         // SAFETY: by the contract of loading, buffers and values belong to the driver until the library is
         // unloaded.
@@ -109,8 +104,8 @@ entries! {
     cuKernelGetFunction(function, kernel) |call| {
         let context = call.current()?;
         let id = find_kernel(call, kernel)?;
-        let Kernel { library, name, .. } = &call.libraries.kernels[&id];
-        let (library, name) = (*library, name.clone());
+        let kernel = &call.libraries.kernels[&id];
+        let (library, name) = (kernel.library, kernel.name.clone());
         let module = module_in(call, library, context)?;
         let found = function_of(call, module, name)?;
         // SAFETY: the caller passes a place for the function.
@@ -134,12 +129,12 @@ entries! {
 }
 
 fn find(call: &mut Call, library: CUlibrary) -> Outcome<Id> {
-    let found = call.libraries.handles.resolve(library);
+    let found = call.libraries.loaded.resolve(library);
     call.found(found, "library", library.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
 fn find_kernel(call: &mut Call, kernel: CUkernel) -> Outcome<Id> {
-    let found = call.libraries.kernel_handles.resolve(kernel);
+    let found = call.libraries.kernels.resolve(kernel);
     call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
@@ -149,13 +144,11 @@ fn kernel_of(call: &mut Call, library: Id, name: String) -> Id {
         return known;
     }
     let id = call.new_id();
-    let handle = call.libraries.kernel_handles.issue(id);
     if let Some(library) = call.libraries.loaded.get_mut(&library) {
         library.kernels.insert(name.clone(), id);
     }
     let symbol = CString::new(name.clone()).unwrap_or_default();
-    let kernel = Kernel { handle, library, name, symbol };
-    call.libraries.kernels.insert(id, kernel);
+    call.libraries.kernels.add(id, Kernel { library, name, symbol });
     id
 }
 

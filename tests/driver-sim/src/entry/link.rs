@@ -22,9 +22,8 @@ entries! {
         let options = unsafe { Options::read(count as usize, keys, values) }?;
         let answers = Answers::kept(options, values);
         let id = call.new_id();
-        let handle = call.links.handles.issue(id);
-        let link = Link { handle, context, answers, inputs: Vec::new(), image: Vec::new() };
-        call.links.states.insert(id, link);
+        let link = Link { context, answers, inputs: Vec::new(), image: Vec::new() };
+        let handle = call.links.add(id, link);
         // SAFETY: not null, so a place for the state.
         unsafe { put(state, pointer(handle)) }
     }
@@ -78,8 +77,7 @@ entries! {
     cuLinkDestroy(state) |call| {
         call.current()?;
         let id = find(call, state)?;
-        if let Some(link) = call.links.states.remove(&id) {
-            call.links.handles.retire(link.handle);
+        if let Some(link) = call.links.remove(&id) {
             // SAFETY: buffers and values belong to the driver until the state is destroyed.
             unsafe { link.answers.again() };
         }
@@ -88,13 +86,13 @@ entries! {
 }
 
 fn find(call: &mut Call, state: CUlinkState) -> Outcome<Id> {
-    let found = call.links.handles.resolve(state);
+    let found = call.links.resolve(state);
     call.found(found, "link state", state.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// Runs an operation on a linker, and writes its log to the caller's options.
 fn answer(call: &mut Call, id: Id, f: impl FnOnce(&mut Link) -> Outcome) -> Outcome {
-    let link = call.links.states.get_mut(&id);
+    let link = call.links.get_mut(&id);
     let link = link.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let outcome = f(link);
     // SAFETY: buffers and values belong to the driver until the state is destroyed.

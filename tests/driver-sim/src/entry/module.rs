@@ -153,12 +153,12 @@ const UNASKED: c_int = 48 << 10;
 
 impl Call {
     pub(crate) fn module(&mut self, handle: CUmodule) -> Outcome<Id> {
-        let found = self.module_handles.resolve(handle);
+        let found = self.modules.resolve(handle);
         self.found(found, "module", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn function(&mut self, handle: CUfunction) -> Outcome<Id> {
-        let found = self.function_handles.resolve(handle);
+        let found = self.functions.resolve(handle);
         self.found(found, "function", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
     }
 }
@@ -207,24 +207,20 @@ fn listed(call: &mut Call, module: Id, name: String) -> Id {
 
 fn new_function(call: &mut Call, module: Id, name: String) -> Id {
     let id = call.new_id();
-    let handle = call.function_handles.issue(id);
     if let Some(module) = call.modules.get_mut(&module) {
         module.functions.insert(name.clone(), id);
     }
-    call.functions.insert(
-        id,
-        Function {
-            handle,
-            module,
-            // The name came as a C string.
-            symbol: CString::new(name.clone()).unwrap_or_default(),
-            name,
-            is_loaded: false,
-            max_dynamic_shared: UNASKED,
-            carveout: -1,
-            set: BTreeMap::new(),
-        },
-    );
+    let function = Function {
+        module,
+        // The name came as a C string.
+        symbol: CString::new(name.clone()).unwrap_or_default(),
+        name,
+        is_loaded: false,
+        max_dynamic_shared: UNASKED,
+        carveout: -1,
+        set: BTreeMap::new(),
+    };
+    call.functions.add(id, function);
     id
 }
 
@@ -279,19 +275,15 @@ pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Out
         }
         globals.insert(global.clone(), (block, address, size));
     }
-    let handle = call.module_handles.issue(id);
-    call.modules.insert(
-        id,
-        Module {
-            handle,
-            context,
-            ptx,
-            functions: BTreeMap::new(),
-            globals,
-            launches: Vec::new(),
-            many: 0,
-            answers: None,
-        },
-    );
+    let module = Module {
+        context,
+        ptx,
+        functions: BTreeMap::new(),
+        globals,
+        launches: Vec::new(),
+        many: 0,
+        answers: None,
+    };
+    call.modules.add(id, module);
     Ok(id)
 }

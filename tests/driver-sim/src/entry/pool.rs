@@ -82,13 +82,13 @@ entries! {
         let Some(pool) = call.pools.get_mut(&id).filter(|pool| !pool.is_default) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        let (handle, device, in_use) = (pool.handle, pool.device, pool.used.current > 0);
+        let (device, in_use) = (pool.device, pool.used.current > 0);
         // Allocated blocks stay valid until they are freed.
         pool.destroyed = true;
+        call.pools.retire(&id);
         if !in_use {
             call.pools.remove(&id);
         }
-        call.pool_handles.retire(handle);
         let device = &mut call.devices[device];
         if device.current_pool == id {
             device.current_pool = device.default_pool;

@@ -40,9 +40,7 @@ entries! {
             block.pages.write(0, &[0; WIDTH]);
         }
         let id = call.new_id();
-        let value = call.external.semaphore_handles.issue(id);
-        let imported = Semaphore { handle: value, block, is_binary };
-        call.external.semaphores.insert(id, imported);
+        let value = call.external.semaphores.add(id, Semaphore { block, is_binary });
         // SAFETY: not null, so a place for the handle.
         unsafe { put(semaphore, pointer(value)) }
     }
@@ -97,7 +95,6 @@ entries! {
             call.violation(ViolationKind::UseAfterFree, message);
         }
         if let Some(semaphore) = call.external.semaphores.remove(&id) {
-            call.external.semaphore_handles.retire(semaphore.handle);
             call.release_block(semaphore.block, name);
         }
         Ok(())
@@ -105,7 +102,7 @@ entries! {
 }
 
 fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
-    let found = call.external.semaphore_handles.resolve(semaphore);
+    let found = call.external.semaphores.resolve(semaphore);
     call.found(found, "semaphore", semaphore.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 

@@ -33,7 +33,7 @@ entries! {
         }
         let id = call.stream(stream)?;
         call.abandon_capture(id);
-        call.stream_handles.retire(stream.addr());
+        call.streams.retire(&id);
         let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
         stream.destroyed = true;
         // Its work continues. From here on the handle may be reused for another stream.
@@ -72,12 +72,6 @@ entries! {
         let handle = call.contexts.get(&owner).map_or(0, |context| context.handle);
         // SAFETY: the caller passes a place for the context.
         unsafe { put(context, pointer(handle)) }
-    }
-
-    cuStreamGetDevice(stream, device) |call| {
-        let id = call.stream(stream)?;
-        // SAFETY: the caller passes a place for the device.
-        unsafe { put(device, call.streams[&id].device as CUdevice) }
     }
 
     cuStreamGetFlags(stream, flags) |call| {
@@ -141,10 +135,7 @@ pub(super) unsafe fn create_in(
     let device = call.contexts[&context].device;
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     let id = call.new_stream(Stream::new(context, device, kind, priority));
-    let handle = call.stream_handles.issue(id);
-    if let Some(stream) = call.streams.get_mut(&id) {
-        stream.handle = handle;
-    }
+    let handle = call.streams.issue(id);
     // SAFETY: the caller's contract.
     unsafe { put(stream, pointer(handle)) }
 }

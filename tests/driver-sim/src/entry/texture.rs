@@ -16,7 +16,8 @@ entries! {
     cuTexObjectCreate(object, resource, texture, view) |call| {
         call.forbid_in_capture()?;
         call.current()?;
-        if texture.is_null() {
+        // The safe layer passes no view.
+        if texture.is_null() || !view.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes a description, or null.
@@ -33,9 +34,7 @@ entries! {
         }
         // SAFETY: a local variable; the caller has set all of its bytes.
         let texture = unsafe { bytes(&raw const texture) };
-        // SAFETY: not null if it is read, so the caller passes a view.
-        let view = (!view.is_null()).then(|| unsafe { bytes(view) });
-        let handle = new_object(call, LeakKind::Texture, resource, texture, view)?;
+        let handle = new_object(call, LeakKind::Texture, resource, texture)?;
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(object, handle as u64) }
     }
@@ -59,13 +58,6 @@ entries! {
         unsafe { put_bytes(texture, &bytes) }
     }
 
-    cuTexObjectGetResourceViewDesc(view, object) |call| {
-        let id = find(call, object, LeakKind::Texture)?;
-        let bytes = call.images.objects[&id].view.clone().ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: the caller passes a place for the description.
-        unsafe { put_bytes(view, &bytes) }
-    }
-
     cuSurfObjectCreate(object, resource) |call| {
         call.current()?;
         // SAFETY: the caller passes a description.
@@ -81,7 +73,7 @@ entries! {
         }
         // SAFETY: `as_ref` succeeded, so not null; the caller passes a description.
         let resource = unsafe { bytes(resource) };
-        let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None)?;
+        let handle = new_object(call, LeakKind::Surface, resource, Box::default())?;
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(object, handle as u64) }
     }
@@ -161,27 +153,21 @@ fn new_object(
     kind: LeakKind,
     resource: Box<[u8]>,
     texture: Box<[u8]>,
-    view: Option<Box<[u8]>>,
 ) -> Outcome<usize> {
     let (context, id) = (call.current()?, call.new_id());
-    let handle = call.images.object_handles.issue(id);
-    let object = Object { handle, context, kind, resource, texture, view };
-    call.images.objects.insert(id, object);
-    Ok(handle)
+    Ok(call.images.objects.add(id, Object { context, kind, resource, texture }))
 }
 
 fn find(call: &mut Call, object: u64, kind: LeakKind) -> Outcome<Id> {
     let handle = pointer::<u8>(object as usize);
-    let found = call.images.object_handles.resolve(handle).ok();
+    let found = call.images.objects.resolve(handle).ok();
     let found = found.filter(|id| call.images.objects[id].kind == kind);
     found.ok_or_else(|| call.no_image("texture or surface", object as usize))
 }
 
 fn destroy(call: &mut Call, object: u64, kind: LeakKind) -> Outcome {
     let id = find(call, object, kind)?;
-    if let Some(object) = call.images.objects.remove(&id) {
-        call.images.object_handles.retire(object.handle);
-    }
+    call.images.objects.remove(&id);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome, list, put};
 use crate::descriptor::{descriptor, file};
+use crate::engine::order::overlap;
 use crate::handle::{Id, pointer};
 use crate::memory::pages::Pages;
 use crate::memory::reservation::{Chunk, GRANULARITY, Physical};
@@ -53,9 +54,7 @@ entries! {
         call.reserve(device, None, size)?;
         call.devices[device].allocated += size;
         let id = call.new_id();
-        let value = call.virtual_memory.handles.issue(id);
         let physical = Physical {
-            handle: value,
             device,
             size,
             handle_types: properties.requestedHandleTypes,
@@ -64,7 +63,7 @@ entries! {
             mappings: 0,
             pages: Arc::new(Mutex::new(Pages::new(size))),
         };
-        call.virtual_memory.physical.insert(id, physical);
+        let value = call.virtual_memory.physical.add(id, physical);
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(handle, value as u64) }
     }
@@ -79,7 +78,7 @@ entries! {
             physical.holders == 0
         };
         if last {
-            call.virtual_memory.handles.retire(handle as usize);
+            call.virtual_memory.physical.retire(&id);
             call.settle_physical(id);
         }
         Ok(())
@@ -93,9 +92,8 @@ entries! {
         if odd || size == 0 || offset != 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let end = start + size;
         let chunks = &call.virtual_memory.reservations[&id];
-        let taken = chunks.iter().any(|c| c.start < end && start < c.start + c.size);
+        let taken = chunks.iter().any(|chunk| overlap(&chunk.range(), &(start..start + size)));
         let Some(physical) = call.virtual_memory.physical.get_mut(&memory) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
@@ -223,12 +221,12 @@ entries! {
         let memory = &mut call.virtual_memory;
         // Memory that only a descriptor holds has been released, unlike in a real process.
         let physical = memory.physical.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if physical.holders == 0 {
-            // Only its mappings hold it, and its old handle may be that of other memory.
-            physical.handle = memory.handles.issue(id);
-        }
         physical.holders += 1;
-        let value = physical.handle;
+        let value = match physical.holders {
+            // Only its mappings held it, and its old handle may be that of other memory.
+            1 => memory.physical.issue(id),
+            _ => memory.physical[&id].handle,
+        };
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(handle, value as u64) }
     }
@@ -265,7 +263,7 @@ pub(super) fn located(call: &Call, location: &CUmemLocation) -> Outcome<usize> {
 
 /// Returns the memory of a handle.
 fn physical(call: &mut Call, handle: CUmemGenericAllocationHandle) -> Outcome<Id> {
-    let found = call.virtual_memory.handles.resolve(pointer::<c_void>(handle as usize));
+    let found = call.virtual_memory.physical.resolve(pointer::<c_void>(handle as usize));
     found.map_err(|_| {
         let message = format!("there is no physical memory {handle:#x}");
         call.violation(ViolationKind::DanglingHandle, message);

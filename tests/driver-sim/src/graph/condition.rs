@@ -16,7 +16,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED};
 
 use crate::engine::clock::Clock;
 use crate::engine::kernel::Memory;
-use crate::engine::work::{Access, AccessKind, HostPtr, Work};
+use crate::engine::work::{Access, HostPtr, Work};
 use crate::graph::exec::ExecNode;
 use crate::graph::launch::Branches;
 use crate::graph::node::NodeKind;
@@ -297,12 +297,7 @@ impl ExecNode {
     }
 
     fn conflicts_with(&self, other: &Self) -> bool {
-        self.task.accesses.iter().any(|one| {
-            other.task.accesses.iter().any(|two| {
-                let both_read = one.kind == AccessKind::Read && two.kind == AccessKind::Read;
-                let overlap = one.range.start < two.range.end && two.range.start < one.range.end;
-                one.target == two.target && overlap && !both_read
-            })
-        })
+        let mut accesses = self.task.accesses.iter();
+        accesses.any(|one| other.task.accesses.iter().any(|two| one.conflicts_with(two)))
     }
 }

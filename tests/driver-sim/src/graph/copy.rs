@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::graph::GraphOwner;
 use crate::graph::node::NodeKind;
-use crate::graph::{Graph, GraphOwner};
 use crate::handle::Id;
 use crate::state::State;
 
@@ -26,8 +26,8 @@ impl State {
             }
             copies.insert(id, node);
         }
-        let Graph { objects, unusable, .. } = &self.graphs.graphs[&graph];
-        let (objects, unusable) = (objects.clone(), *unusable);
+        let graph = &self.graphs.graphs[&graph];
+        let (objects, unusable) = (graph.objects.clone(), graph.unusable);
         for (&object, &count) in &objects {
             self.retain_object(object, count);
         }

@@ -10,7 +10,6 @@ use crate::state::State;
 
 #[derive(Debug)]
 pub(crate) struct Exec {
-    pub(crate) handle: usize,
     /// The nodes, each after all that it depends on.
     pub(crate) steps: Vec<ExecNode>,
     /// The graph that the exec was made from, which may be gone.
@@ -69,9 +68,7 @@ impl State {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
         let ways = self.ways_of(&steps);
         let id = self.new_id();
-        let handle = self.graphs.exec_handles.issue(id);
         let exec = Exec {
-            handle,
             steps,
             graph,
             flags,
@@ -82,7 +79,7 @@ impl State {
             last: None,
             uploads: Vec::new(),
         };
-        self.graphs.execs.insert(id, exec);
+        self.graphs.execs.add(id, exec);
         id
     }
 
@@ -144,7 +141,6 @@ impl State {
 
     pub(crate) fn destroy_exec(&mut self, id: Id) {
         if let Some(exec) = self.graphs.execs.remove(&id) {
-            self.graphs.exec_handles.retire(exec.handle);
             self.release_objects(&exec.objects);
         }
     }

@@ -16,28 +16,22 @@ use crate::graph::condition::Condition;
 use crate::graph::exec::Exec;
 use crate::graph::node::{Node, Task};
 use crate::graph::object::UserObject;
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::state::State;
-use crate::table::Table;
 
 /// All graphs, their nodes, and the execs.
 #[derive(Debug)]
 pub(crate) struct Graphs {
-    pub(crate) graphs: Table<Graph>,
-    pub(crate) graph_handles: Handles,
-    pub(crate) nodes: Table<Node>,
-    pub(crate) node_handles: Handles,
-    pub(crate) execs: Table<Exec>,
-    pub(crate) exec_handles: Handles,
-    pub(crate) objects: Table<UserObject>,
-    pub(crate) object_handles: Handles,
+    pub(crate) graphs: Objects<Graph>,
+    pub(crate) nodes: Objects<Node>,
+    pub(crate) execs: Objects<Exec>,
+    pub(crate) objects: Objects<UserObject>,
     /// The conditions, by handle. Graphs and launches keep them alive.
     pub(crate) conditions: BTreeMap<u64, Weak<Condition>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Graph {
-    pub(crate) handle: usize,
     pub(crate) owner: GraphOwner,
     /// The nodes, in the order in which they were added.
     pub(crate) nodes: Vec<Id>,
@@ -66,14 +60,10 @@ pub(crate) enum GraphOwner {
 impl Graphs {
     pub(crate) fn new() -> Self {
         Self {
-            graphs: Table::new(),
-            graph_handles: Handles::new(0x5000_0000),
-            nodes: Table::new(),
-            node_handles: Handles::new(0x5400_0000),
-            execs: Table::new(),
-            exec_handles: Handles::new(0x5800_0000),
-            objects: Table::new(),
-            object_handles: Handles::new(0x5c00_0000),
+            graphs: Objects::new(0x5000_0000),
+            nodes: Objects::new(0x5400_0000),
+            execs: Objects::new(0x5800_0000),
+            objects: Objects::new(0x5c00_0000),
             conditions: BTreeMap::new(),
         }
     }
@@ -82,18 +72,16 @@ impl Graphs {
 impl State {
     pub(crate) fn new_graph(&mut self, owner: GraphOwner, call: &'static str) -> Id {
         let id = self.new_id();
-        let handle = self.graphs.graph_handles.issue(id);
         let (nodes, objects, conditions) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let graph = Graph { handle, owner, nodes, objects, conditions, unusable: false, call };
-        self.graphs.graphs.insert(id, graph);
+        let graph = Graph { owner, nodes, objects, conditions, unusable: false, call };
+        self.graphs.graphs.add(id, graph);
         id
     }
 
     /// Adds a node to an existing graph.
     pub(crate) fn add_node(&mut self, graph: Id, task: Task, dependencies: Vec<Id>) -> Id {
         let id = self.new_id();
-        let handle = self.graphs.node_handles.issue(id);
-        self.graphs.nodes.insert(id, Node { handle, graph, task, dependencies, original: None });
+        self.graphs.nodes.add(id, Node { graph, task, dependencies, original: None });
         if let Some(graph) = self.graphs.graphs.get_mut(&graph) {
             graph.nodes.push(id);
         }
@@ -105,7 +93,6 @@ impl State {
         let Some(graph) = self.graphs.graphs.remove(&id) else {
             return;
         };
-        self.graphs.graph_handles.retire(graph.handle);
         for node in graph.nodes {
             self.forget_node(node);
         }
@@ -131,7 +118,6 @@ impl State {
 
     fn forget_node(&mut self, id: Id) {
         if let Some(node) = self.graphs.nodes.remove(&id) {
-            self.graphs.node_handles.retire(node.handle);
             for graph in node.task.kind.inner() {
                 self.destroy_graph(*graph);
             }

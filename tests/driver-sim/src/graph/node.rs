@@ -10,7 +10,6 @@ use crate::handle::Id;
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) handle: usize,
     pub(crate) graph: Id,
     pub(crate) task: Task,
     /// The nodes of the same graph that it runs after.

@@ -8,7 +8,6 @@ use crate::state::State;
 
 #[derive(Debug)]
 pub(crate) struct UserObject {
-    pub(crate) handle: usize,
     pub(crate) destroy: HostFn,
     pub(crate) data: HostPtr,
     /// Number of references of the program.
@@ -34,7 +33,6 @@ impl State {
             return;
         }
         if let Some(object) = self.graphs.objects.remove(&id) {
-            self.graphs.object_handles.retire(object.handle);
             self.call_later(object.destroy, object.data);
         }
     }

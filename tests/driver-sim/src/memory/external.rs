@@ -3,23 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use crate::engine::work::{Op, Place, Work};
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::memory::block::Block;
 use crate::memory::pages::Pages;
 use crate::state::State;
-use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct ExternalMemory {
-    pub(crate) imported: Table<Imported>,
-    pub(crate) handles: Handles,
-    pub(crate) semaphores: Table<Semaphore>,
-    pub(crate) semaphore_handles: Handles,
+    pub(crate) imported: Objects<Imported>,
+    pub(crate) semaphores: Objects<Semaphore>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Semaphore {
-    pub(crate) handle: usize,
     /// The block whose first eight bytes are the semaphore's value.
     pub(crate) block: Id,
     /// Whether a wait resets the semaphore.
@@ -28,7 +24,6 @@ pub(crate) struct Semaphore {
 
 #[derive(Debug)]
 pub(crate) struct Imported {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) size: usize,
     pub(crate) physical: Id,
@@ -39,12 +34,7 @@ pub(crate) struct Imported {
 
 impl ExternalMemory {
     pub(crate) fn new() -> Self {
-        Self {
-            imported: Table::new(),
-            handles: Handles::new(0xb000_0000),
-            semaphores: Table::new(),
-            semaphore_handles: Handles::new(0xc000_0000),
-        }
+        Self { imported: Objects::new(0xb000_0000), semaphores: Objects::new(0xc000_0000) }
     }
 }
 
@@ -74,7 +64,6 @@ impl State {
         let Some(imported) = self.external.imported.remove(&id) else {
             return;
         };
-        self.external.handles.retire(imported.handle);
         if let Some(physical) = self.virtual_memory.physical.get_mut(&imported.physical) {
             physical.mappings -= 1;
         }
@@ -89,10 +78,9 @@ impl State {
             self.forget_imported(memory);
         }
         let Self { external, space, .. } = self;
-        external.semaphore_handles.retire_all(&mut external.semaphores, |semaphore| {
+        external.semaphores.retain(|semaphore| {
             let block = space.blocks.get(&semaphore.block);
-            let goes = block.is_some_and(|block| block.context == Some(context));
-            goes.then_some(semaphore.handle)
+            block.is_none_or(|block| block.context != Some(context))
         });
     }
 

@@ -6,26 +6,21 @@
 use cuda_sys::*;
 
 use crate::engine::work::{Place, Target};
-use crate::handle::{Handles, Id, pointer};
+use crate::handle::{Id, Objects, pointer};
 use crate::memory::place::Owner;
 use crate::report::{LeakKind, ViolationKind};
 use crate::state::State;
-use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct Images {
-    pub(crate) arrays: Table<Array>,
-    pub(crate) array_handles: Handles,
-    pub(crate) mipmaps: Table<Mipmap>,
-    pub(crate) mipmap_handles: Handles,
+    pub(crate) arrays: Objects<Array>,
+    pub(crate) mipmaps: Objects<Mipmap>,
     /// Textures and surfaces.
-    pub(crate) objects: Table<Object>,
-    pub(crate) object_handles: Handles,
+    pub(crate) objects: Objects<Object>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
-    pub(crate) handle: usize,
     pub(crate) block: Id,
     /// The offset of the first byte within the block.
     pub(crate) start: usize,
@@ -37,7 +32,6 @@ pub(crate) struct Array {
 
 #[derive(Debug)]
 pub(crate) struct Mipmap {
-    pub(crate) handle: usize,
     pub(crate) block: Id,
     /// The arrays of the levels.
     pub(crate) levels: Vec<Id>,
@@ -56,12 +50,10 @@ pub(crate) struct Descriptor {
 /// A texture or a surface: the descriptions that the program passed, byte by byte.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) kind: LeakKind,
     pub(crate) resource: Box<[u8]>,
     pub(crate) texture: Box<[u8]>,
-    pub(crate) view: Option<Box<[u8]>>,
 }
 
 const LAYERED: u32 = 1;
@@ -72,12 +64,9 @@ const GATHER: u32 = 8;
 impl Images {
     pub(crate) fn new() -> Self {
         Self {
-            arrays: Table::new(),
-            array_handles: Handles::new(0x7c00_0000),
-            mipmaps: Table::new(),
-            mipmap_handles: Handles::new(0x7400_0000),
-            objects: Table::new(),
-            object_handles: Handles::new(0x7800_0000),
+            arrays: Objects::new(0x7c00_0000),
+            mipmaps: Objects::new(0x7400_0000),
+            objects: Objects::new(0x7800_0000),
         }
     }
 
@@ -186,9 +175,7 @@ impl State {
         is_level: bool,
     ) -> Id {
         let id = self.new_id();
-        let handle = self.images.array_handles.issue(id);
-        let array = Array { handle, block, start, descriptor, is_level };
-        self.images.arrays.insert(id, array);
+        self.images.arrays.add(id, Array { block, start, descriptor, is_level });
         id
     }
 
@@ -199,7 +186,7 @@ impl State {
         call: &'static str,
         handle: u64,
     ) -> Result<(Id, Place, usize), CUresult> {
-        let found = self.images.object_handles.resolve(pointer::<u8>(handle as usize));
+        let found = self.images.objects.resolve(pointer::<u8>(handle as usize));
         let Ok(id) = found else {
             let message = format!("there is no texture or surface {handle:#x}");
             self.log.violation(ViolationKind::DanglingHandle, call, message);
@@ -212,9 +199,9 @@ impl State {
             CU_RESOURCE_TYPE_ARRAY => {
                 // SAFETY: the type determines which field of the union is valid.
                 let array = unsafe { resource.res.array.hArray };
-                let array = self.images.array_handles.resolve(array);
+                let array = self.images.arrays.resolve(array);
                 let array = array.map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
-                let Array { block, start, descriptor, .. } = self.images.arrays[&array];
+                let Array { block, start, descriptor, .. } = *self.images.arrays[&array];
                 Ok((id, Place::Device { block, offset: start }, descriptor.bytes()))
             }
             CU_RESOURCE_TYPE_LINEAR => {
@@ -227,25 +214,16 @@ impl State {
         }
     }
 
-    /// Removes an array's handle; its block stays.
-    pub(crate) fn forget_array(&mut self, id: Id) {
-        if let Some(array) = self.images.arrays.remove(&id) {
-            self.images.array_handles.retire(array.handle);
-        }
-    }
-
     /// Removes the arrays, textures and surfaces of a context. Their blocks are part of the context's memory.
     pub(crate) fn forget_images(&mut self, context: Id) {
         let Self { images, space, .. } = self;
-        let of_it = |block: Id, handle| {
+        let stays = |block: Id| {
             let block = space.blocks.get(&block);
-            block.is_some_and(|block| block.context == Some(context)).then_some(handle)
+            block.is_none_or(|block| block.context != Some(context))
         };
-        let Images { arrays, mipmaps, objects, .. } = images;
-        images.array_handles.retire_all(arrays, |array| of_it(array.block, array.handle));
-        images.mipmap_handles.retire_all(mipmaps, |mipmap| of_it(mipmap.block, mipmap.handle));
-        let goes = |object: &Object| (object.context == context).then_some(object.handle);
-        images.object_handles.retire_all(objects, goes);
+        images.arrays.retain(|array| stays(array.block));
+        images.mipmaps.retain(|mipmap| stays(mipmap.block));
+        images.objects.retain(|object| object.context != context);
     }
 
     /// Frees texels, and reports work that still uses them.

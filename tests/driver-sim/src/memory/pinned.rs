@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::order::History;
+use crate::engine::order::{History, overlap};
 use crate::engine::work::HostPtr;
 use crate::handle::Id;
 use crate::table::Table;
@@ -54,10 +54,9 @@ pub(crate) struct Pinned {
 impl Pinned {
     /// Returns the last value set for all these bytes; `None` if none was set, or not the same for all.
     pub(crate) fn last_advice(&self, subject: Subject, range: &Range<usize>) -> Option<i32> {
-        let last = self.advice.iter().rev().find(|advised| {
-            let overlap = advised.range.start < range.end && range.start < advised.range.end;
-            advised.subject == subject && overlap
-        })?;
+        let about =
+            |advised: &&Advised| advised.subject == subject && overlap(&advised.range, range);
+        let last = self.advice.iter().rev().find(about)?;
         let all = last.range.start <= range.start && range.end <= last.range.end;
         all.then_some(last.value)
     }

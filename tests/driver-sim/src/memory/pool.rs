@@ -6,7 +6,6 @@ use crate::descriptor::FileId;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    pub(crate) handle: usize,
     pub(crate) device: usize,
     pub(crate) is_default: bool,
     pub(crate) destroyed: bool,
@@ -44,7 +43,6 @@ impl Gauge {
 impl Pool {
     pub(crate) fn new(device: usize, is_default: bool) -> Self {
         Self {
-            handle: 0,
             device,
             is_default,
             destroyed: false,

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::*;
 
 use crate::descriptor::FileId;
-use crate::engine::order::History;
+use crate::engine::order::{History, overlap};
 use crate::engine::work::Target;
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::memory::block::{Block, Phase};
 use crate::memory::pages::Pages;
 use crate::memory::place::DISCARD;
@@ -26,15 +26,13 @@ pub(crate) const GRANULARITY: usize = 2 << 20;
 pub(crate) struct VirtualMemory {
     /// The chunks of each reservation, by block.
     pub(crate) reservations: Table<Vec<Chunk>>,
-    pub(crate) physical: Table<Physical>,
-    pub(crate) handles: Handles,
+    pub(crate) physical: Objects<Physical>,
     /// Exported memory, by the file of its descriptor.
     pub(crate) exported: BTreeMap<FileId, Id>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Physical {
-    pub(crate) handle: usize,
     pub(crate) device: usize,
     pub(crate) size: usize,
     pub(crate) handle_types: CUmemAllocationHandleType,
@@ -61,8 +59,7 @@ impl VirtualMemory {
     pub(crate) fn new() -> Self {
         Self {
             reservations: Table::new(),
-            physical: Table::new(),
-            handles: Handles::new(0x6400_0000),
+            physical: Objects::new(0x6400_0000),
             exported: BTreeMap::new(),
         }
     }
@@ -163,10 +160,8 @@ impl State {
     /// Returns whether the bytes lie in more than one mapping of a reservation.
     pub(crate) fn crosses_mappings(&self, id: Id, range: Range<usize>) -> bool {
         let chunks = self.virtual_memory.reservations.get(&id);
-        let touched = chunks.into_iter().flatten().filter(|chunk| {
-            let chunk = chunk.range();
-            chunk.start < range.end && range.start < chunk.end
-        });
+        let chunks = chunks.into_iter().flatten();
+        let touched = chunks.filter(|chunk| overlap(&chunk.range(), &range));
         touched.count() > 1
     }
 

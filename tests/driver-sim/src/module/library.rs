@@ -5,21 +5,17 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::entry::jit::Answers;
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::module::ptx::Ptx;
-use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct Libraries {
-    pub(crate) loaded: Table<Library>,
-    pub(crate) handles: Handles,
-    pub(crate) kernels: Table<Kernel>,
-    pub(crate) kernel_handles: Handles,
+    pub(crate) loaded: Objects<Library>,
+    pub(crate) kernels: Objects<Kernel>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Library {
-    pub(crate) handle: usize,
     pub(crate) ptx: Arc<Ptx>,
     pub(crate) answers: Answers,
     /// Modules by context. A destroyed context's module is destroyed with it.
@@ -30,7 +26,6 @@ pub(crate) struct Library {
 
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    pub(crate) handle: usize,
     pub(crate) library: Id,
     pub(crate) name: String,
     /// The name as `cuKernelGetName` returns it.
@@ -39,12 +34,7 @@ pub(crate) struct Kernel {
 
 impl Libraries {
     pub(crate) fn new() -> Self {
-        Self {
-            loaded: Table::new(),
-            handles: Handles::new(0x8000_0000),
-            kernels: Table::new(),
-            kernel_handles: Handles::new(0x9000_0000),
-        }
+        Self { loaded: Objects::new(0x8000_0000), kernels: Objects::new(0x9000_0000) }
     }
 
     /// Returns whether a module belongs to a library, which is reported itself.

@@ -4,19 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::entry::jit::Answers;
-use crate::handle::{Handles, Id};
+use crate::handle::Id;
 use crate::module::ptx::Ptx;
-use crate::table::Table;
-
-#[derive(Debug)]
-pub(crate) struct Links {
-    pub(crate) states: Table<Link>,
-    pub(crate) handles: Handles,
-}
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) answers: Answers,
     pub(crate) inputs: Vec<Input>,
@@ -29,12 +21,6 @@ pub(crate) struct Input {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) ptx: Arc<Ptx>,
-}
-
-impl Links {
-    pub(crate) fn new() -> Self {
-        Self { states: Table::new(), handles: Handles::new(0xa000_0000) }
-    }
 }
 
 impl Link {

@@ -16,7 +16,6 @@ use crate::state::{State, is_retired};
 
 #[derive(Debug)]
 pub(crate) struct Module {
-    pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) ptx: Arc<ptx::Ptx>,
     /// Kernels that were looked up, by name.
@@ -33,7 +32,6 @@ pub(crate) struct Module {
 
 #[derive(Debug)]
 pub(crate) struct Function {
-    pub(crate) handle: usize,
     pub(crate) module: Id,
     pub(crate) name: String,
     /// The name as `cuFuncGetName` returns it.
@@ -74,11 +72,8 @@ impl State {
         let Some(module) = self.modules.remove(&id) else {
             return;
         };
-        self.module_handles.retire(module.handle);
         for function in module.functions.values() {
-            if let Some(function) = self.functions.remove(function) {
-                self.function_handles.retire(function.handle);
-            }
+            self.functions.remove(function);
         }
         for &(block, ..) in module.globals.values() {
             self.release_block(block, call);

@@ -102,7 +102,7 @@ pub(super) fn end_visits(handle: usize) {
 impl Call {
     /// Returns the communicator of a handle.
     pub(super) fn communicator(&mut self, comm: RawComm) -> Answer<Id> {
-        let found = self.nccl.handles.resolve(comm);
+        let found = self.nccl.communicators.resolve(comm);
         let found = self.found(found, "communicator", comm.addr(), |_| CUresult(0));
         found.map_err(|_| Code::INVALID_ARGUMENT)
     }

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicPtr;
 use crate::call::Call;
 use crate::engine::clock::{Clock, Point};
 use crate::handle::{Id, pointer};
-use crate::nccl::Registered;
 use crate::nccl::clique::SplitKey;
 use crate::nccl::number::Number;
 use crate::nccl::operation::Factor;
@@ -16,7 +15,6 @@ use crate::state::State;
 
 #[derive(Debug)]
 pub(crate) struct Communicator {
-    pub(crate) handle: usize,
     /// `None` until all ranks of the split that makes it have called.
     pub(crate) clique: Option<Id>,
     pub(crate) rank: usize,
@@ -71,9 +69,7 @@ impl State {
         call: &'static str,
     ) -> Id {
         let id = self.new_id();
-        let handle = self.nccl.handles.issue(id);
         let comm = Communicator {
-            handle,
             clique,
             rank,
             device,
@@ -93,7 +89,7 @@ impl State {
             reductions: BTreeMap::new(),
             call,
         };
-        self.nccl.communicators.insert(id, comm);
+        self.nccl.communicators.add(id, comm);
         id
     }
 
@@ -185,10 +181,12 @@ impl State {
 
     /// Retires a communicator. Its operations in streams continue, with meaningless results.
     pub(crate) fn retire_communicator(&mut self, id: Id) {
+        if let Some(comm) = self.nccl.communicators.get(&id) {
+            super::call::end_visits(comm.handle);
+        }
         let Some(mut comm) = self.nccl.communicators.remove(&id) else {
             return;
         };
-        super::call::end_visits(comm.handle);
         if self.nccl.communicators.values().any(|other| other.grows_from == Some(id)) {
             let message =
                 "another communicator is growing from it: NCCL uses memory of it".to_owned();
@@ -203,7 +201,6 @@ impl State {
                 .to_owned();
             self.log.violation(ViolationKind::UseAfterFree, comm.call, message);
         }
-        self.nccl.handles.retire(comm.handle);
         // A split in progress ends with it.
         if let Some((_, handle)) = comm.split_off {
             let child = self.nccl.communicators.iter().find(|(_, child)| child.handle == handle);
@@ -226,8 +223,7 @@ impl State {
 
     /// Removes the registrations of a communicator.
     pub(crate) fn forget_registered(&mut self, id: Id) {
-        let goes = |of: &Registered| (of.communicator == id).then_some(of.handle);
-        self.nccl.registered_handles.retire_all(&mut self.nccl.registered, goes);
+        self.nccl.registered.retain(|of| of.communicator != id);
     }
 }
 
@@ -237,19 +233,19 @@ impl Call {
     pub(super) fn cut_off(&mut self, comm: RawComm) -> Answer {
         let id = self.communicator(comm)?;
         let new = self.new_id();
-        let Some(comm) = self.nccl.communicators.remove(&id) else {
+        let nccl = &mut self.nccl;
+        nccl.communicators.rename(&id, new);
+        let Some(comm) = nccl.communicators.get(&new) else {
             return Ok(());
         };
-        self.nccl.handles.rename(comm.handle, new);
-        for known in self.nccl.registered.values_mut().filter(|known| known.communicator == id) {
+        for known in nccl.registered.values_mut().filter(|known| known.communicator == id) {
             known.communicator = new;
         }
-        let clique = comm.clique.and_then(|clique| self.nccl.cliques.get_mut(&clique));
+        let clique = comm.clique.and_then(|clique| nccl.cliques.get_mut(&clique));
         if let Some(clique) = clique {
             clique.ranks[comm.rank] = Some(new);
         }
         let last: Vec<(Point, Clock)> = comm.last.values().cloned().collect();
-        self.nccl.communicators.insert(new, comm);
         crate::state::CHANGED.notify_all();
         for (point, clock) in last {
             self.drive(point);

@@ -20,8 +20,8 @@ impl Session {
         let code = Code(code);
         assert!(code != Code::SUCCESS && code != Code::IN_PROGRESS, "{code:?} is no error");
         let mut state = state::lock();
-        let by_handle = |(&id, comm): (&Id, &Communicator)| (comm.handle, id);
-        let made: BTreeMap<usize, Id> = state.nccl.communicators.iter().map(by_handle).collect();
+        let all = state.nccl.communicators.iter();
+        let made: BTreeMap<usize, Id> = all.map(|(&id, comm)| (comm.handle, id)).collect();
         let ranks = state.nccl.communicators.values_mut().filter(|comm| comm.rank == rank);
         let fail = |comm: &mut Communicator| {
             comm.error = Some(code);

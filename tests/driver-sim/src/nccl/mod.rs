@@ -22,8 +22,9 @@ pub(crate) mod raw;
 use std::ffi::CString;
 use std::ops::Range;
 
+use crate::engine::order::overlap;
 use crate::engine::schedule::Draw;
-use crate::handle::{Handles, Id};
+use crate::handle::{Id, Objects};
 use crate::nccl::clique::Clique;
 use crate::nccl::communicator::Communicator;
 use crate::nccl::group::Group;
@@ -33,15 +34,13 @@ use crate::table::Table;
 /// The state of NCCL in this process.
 #[derive(Debug)]
 pub(crate) struct Nccl {
-    pub(crate) communicators: Table<Communicator>,
-    pub(crate) handles: Handles,
+    pub(crate) communicators: Objects<Communicator>,
     pub(crate) cliques: Table<Clique>,
     /// The open groups, by thread.
     pub(crate) groups: Table<Group>,
     pub(crate) jobs: Table<Job>,
     /// The registered buffers.
-    pub(crate) registered: Table<Registered>,
-    pub(crate) registered_handles: Handles,
+    pub(crate) registered: Objects<Registered>,
     /// Number of unique ids that were made.
     pub(crate) ids: u64,
     /// Draws how long operations take that nothing waits for.
@@ -54,7 +53,6 @@ pub(crate) struct Nccl {
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) communicator: Id,
-    pub(crate) handle: usize,
     pub(crate) block: Option<Id>,
     pub(crate) range: Range<usize>,
 }
@@ -62,13 +60,11 @@ pub(crate) struct Registered {
 impl Nccl {
     pub(crate) fn new(draw: Draw) -> Self {
         Self {
-            communicators: Table::new(),
-            handles: Handles::new(0x6800_0000),
+            communicators: Objects::new(0x6800_0000),
             cliques: Table::new(),
             groups: Table::new(),
             jobs: Table::new(),
-            registered: Table::new(),
-            registered_handles: Handles::new(0x6c00_0000),
+            registered: Objects::new(0x6c00_0000),
             ids: 0,
             draw,
             last_error: CString::default(),
@@ -77,10 +73,8 @@ impl Nccl {
 
     /// Returns whether any of these bytes is registered with a communicator.
     pub(crate) fn knows(&self, block: Id, range: &Range<usize>) -> bool {
-        self.registered.values().any(|known| {
-            let overlap = known.range.start < range.end && range.start < known.range.end;
-            known.block == Some(block) && overlap
-        })
+        let mut all = self.registered.values();
+        all.any(|known| known.block == Some(block) && overlap(&known.range, range))
     }
 
     /// Draws for how many polls an operation is not completed although it could be.

@@ -98,17 +98,12 @@ fn fold<T: Arithmetic>(how: Reduction, given: &[Given]) -> Vec<u8> {
             let from = &given[(start + k) % ranks];
             let value = T::read(&from.bytes[index * width..][..width]);
             match how {
-                Reduction::Scaled => value.times(T::read(&from.factor[..width])),
+                Reduction::Scaled => value.and(Reduction::Product, T::read(&from.factor[..width])),
                 Reduction::Average => value.share(ranks),
                 _ => value,
             }
         };
-        let total = (1..ranks).fold(one(0), |total, k| match how {
-            Reduction::Sum | Reduction::Average | Reduction::Scaled => total.plus(one(k)),
-            Reduction::Product => total.times(one(k)),
-            Reduction::Max => total.larger(one(k)),
-            Reduction::Min => total.smaller(one(k)),
-        });
+        let total = (1..ranks).fold(one(0), |total, k| total.and(how, one(k)));
         let total = if how == Reduction::Average { total.mean(ranks) } else { total };
         total.write(&mut result);
     }
@@ -118,46 +113,45 @@ fn fold<T: Arithmetic>(how: Reduction, given: &[Given]) -> Vec<u8> {
 trait Arithmetic: Copy {
     fn read(bytes: &[u8]) -> Self;
     fn write(self, to: &mut Vec<u8>);
-    fn plus(self, other: Self) -> Self;
-    fn times(self, other: Self) -> Self;
-    fn larger(self, other: Self) -> Self;
-    fn smaller(self, other: Self) -> Self;
+    /// Combines two numbers. Averages and scaled sums are sums here.
+    fn and(self, how: Reduction, other: Self) -> Self;
+
     /// Converts a term of an average before the sum: as in NCCL, floats are divided here.
-    fn share(self, ranks: usize) -> Self;
+    fn share(self, _ranks: usize) -> Self {
+        self
+    }
+
     /// Converts the sum of an average: integers are divided here.
-    fn mean(self, ranks: usize) -> Self;
+    fn mean(self, _ranks: usize) -> Self {
+        self
+    }
+}
+
+macro_rules! bytes {
+    () => {
+        fn read(bytes: &[u8]) -> Self {
+            Self::from_le_bytes(bytes.try_into().expect("the bytes of one number"))
+        }
+
+        fn write(self, to: &mut Vec<u8>) {
+            to.extend(self.to_le_bytes());
+        }
+    };
 }
 
 macro_rules! integers {
     ($($number:ty)*) => {
         $(
             impl Arithmetic for $number {
-                fn read(bytes: &[u8]) -> Self {
-                    Self::from_le_bytes(bytes.try_into().expect("the bytes of one number"))
-                }
+                bytes!();
 
-                fn write(self, to: &mut Vec<u8>) {
-                    to.extend(self.to_le_bytes());
-                }
-
-                fn plus(self, other: Self) -> Self {
-                    self.wrapping_add(other)
-                }
-
-                fn times(self, other: Self) -> Self {
-                    self.wrapping_mul(other)
-                }
-
-                fn larger(self, other: Self) -> Self {
-                    self.max(other)
-                }
-
-                fn smaller(self, other: Self) -> Self {
-                    self.min(other)
-                }
-
-                fn share(self, _: usize) -> Self {
-                    self
+                fn and(self, how: Reduction, other: Self) -> Self {
+                    match how {
+                        Reduction::Product => self.wrapping_mul(other),
+                        Reduction::Max => self.max(other),
+                        Reduction::Min => self.min(other),
+                        _ => self.wrapping_add(other),
+                    }
                 }
 
                 fn mean(self, ranks: usize) -> Self {
@@ -175,51 +169,37 @@ macro_rules! floats {
     ($($number:ty: $wide:ty, $read:expr, $write:expr;)*) => {
         $(
             impl Arithmetic for $number {
-                fn read(bytes: &[u8]) -> Self {
-                    Self::from_le_bytes(bytes.try_into().expect("the bytes of one number"))
-                }
+                bytes!();
 
-                fn write(self, to: &mut Vec<u8>) {
-                    to.extend(self.to_le_bytes());
-                }
-
-                fn plus(self, other: Self) -> Self {
-                    $write($read(self) + $read(other))
-                }
-
-                fn times(self, other: Self) -> Self {
-                    $write($read(self) * $read(other))
-                }
-
-                fn larger(self, other: Self) -> Self {
-                    $write($read(self).max($read(other)))
-                }
-
-                fn smaller(self, other: Self) -> Self {
-                    $write($read(self).min($read(other)))
+                fn and(self, how: Reduction, other: Self) -> Self {
+                    let (one, other) = ($read(self), $read(other));
+                    $write(match how {
+                        Reduction::Product => one * other,
+                        Reduction::Max => one.max(other),
+                        Reduction::Min => one.min(other),
+                        _ => one + other,
+                    })
                 }
 
                 fn share(self, ranks: usize) -> Self {
-                    self.times($write(1.0 / ranks as $wide))
-                }
-
-                fn mean(self, _: usize) -> Self {
-                    self
+                    self.and(Reduction::Product, $write(1.0 / ranks as $wide))
                 }
             }
         )*
     };
 }
 
-/// The bits of a 16-bit float.
+/// The bits of a float of two bytes.
 #[derive(Debug, Clone, Copy)]
-struct F16(u16);
+struct Half<const BRAIN: bool>(u16);
 
-/// The upper half of the bits of an `f32`.
-#[derive(Debug, Clone, Copy)]
-struct Bf16(u16);
+/// A 16-bit float of IEEE 754.
+type F16 = Half<false>;
 
-impl F16 {
+/// The upper half of an `f32`.
+type Bf16 = Half<true>;
+
+impl<const BRAIN: bool> Half<BRAIN> {
     fn from_le_bytes(bytes: [u8; 2]) -> Self {
         Self(u16::from_le_bytes(bytes))
     }
@@ -227,7 +207,9 @@ impl F16 {
     fn to_le_bytes(self) -> [u8; 2] {
         self.0.to_le_bytes()
     }
+}
 
+impl F16 {
     fn wide(self) -> f32 {
         let (exponent, fraction) = (u32::from(self.0 >> 10 & 0x1f), u32::from(self.0 & 0x3ff));
         let magnitude = match exponent {
@@ -258,14 +240,6 @@ impl F16 {
 }
 
 impl Bf16 {
-    fn from_le_bytes(bytes: [u8; 2]) -> Self {
-        Self(u16::from_le_bytes(bytes))
-    }
-
-    fn to_le_bytes(self) -> [u8; 2] {
-        self.0.to_le_bytes()
-    }
-
     fn wide(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
@@ -294,7 +268,7 @@ mod tests {
     #[test]
     fn every_half_is_itself_after_a_round_trip() {
         for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 251 } else { 1 }) {
-            let (half, brain) = (F16(bits), Bf16(bits));
+            let (half, brain) = (Half::<false>(bits), Half::<true>(bits));
             if !half.wide().is_nan() {
                 assert_eq!(F16::narrow(half.wide()).0, bits);
             }

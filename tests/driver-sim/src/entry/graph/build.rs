@@ -135,26 +135,9 @@ entries! {
         accepted(call.add_edges(graph, &edges))
     }
 
-    cuGraphAddDependencies_v2(graph, from, to, data, count) |call| {
-        // SAFETY: the caller passes `count` pairs.
-        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
-        // SAFETY: the caller passes as many edge data, or null.
-        unsafe { only_default(data, count) }?;
-        accepted(call.add_edges(graph, &edges))
-    }
-
     cuGraphRemoveDependencies(graph, from, to, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
-        refuse_memory(call, graph)?;
-        accepted(call.remove_edges(graph, &edges))
-    }
-
-    cuGraphRemoveDependencies_v2(graph, from, to, data, count) |call| {
-        // SAFETY: the caller passes `count` pairs.
-        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
-        // SAFETY: the caller passes as many edge data, or null.
-        unsafe { only_default(data, count) }?;
         refuse_memory(call, graph)?;
         accepted(call.remove_edges(graph, &edges))
     }

@@ -19,10 +19,9 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let id = call.new_id();
-        let handle = call.graphs.object_handles.issue(id);
         let data = HostPtr(data.cast());
-        let new = UserObject { handle, destroy, data, own: count, all: count };
-        call.graphs.objects.insert(id, new);
+        let new = UserObject { destroy, data, own: count, all: count };
+        let handle = call.graphs.objects.add(id, new);
         // SAFETY: not null, so the caller passes a place for the object.
         unsafe { put(object, pointer(handle)) }
     }
@@ -77,7 +76,7 @@ entries! {
 }
 
 fn find(call: &mut Call, object: CUuserObject) -> Outcome<Id> {
-    let found = call.graphs.object_handles.resolve(object);
+    let found = call.graphs.objects.resolve(object);
     call.found(found, "user object", object.addr(), |_| CUDA_ERROR_INVALID_VALUE)
 }
 

@@ -8,24 +8,6 @@ use crate::graph::node::Task;
 use crate::handle::Id;
 
 entries! {
-    cuGraphKernelNodeSetParams_v2(node, params) |call| {
-        let id = call.node(node)?;
-        let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
-        // SAFETY: the caller passes a kernel with its parameters.
-        let task = unsafe { task::kernel(call, params, attributes) }?;
-        change(call, id, task)
-    }
-
-    cuGraphKernelNodeSetParams(node, params) |call| {
-        let id = call.node(node)?;
-        let attributes = task::attributes(&call.graphs.nodes[&id].task)?;
-        // SAFETY: the caller passes parameters.
-        let params = unsafe { task::widen(params) }?;
-        // SAFETY: the parameters name a kernel with its parameters.
-        let task = unsafe { task::kernel(call, &params, attributes) }?;
-        change(call, id, task)
-    }
-
     cuGraphMemcpyNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes a description of memory that stays for each launch.
@@ -37,13 +19,6 @@ entries! {
         let id = call.node(node)?;
         // SAFETY: the caller passes parameters.
         let task = unsafe { task::fill(call, params, None) }?;
-        change(call, id, task)
-    }
-
-    cuGraphHostNodeSetParams(node, params) |call| {
-        let id = call.node(node)?;
-        // SAFETY: the caller passes a function that can be called at each launch.
-        let task = unsafe { task::host(call, params) }?;
         change(call, id, task)
     }
 }

@@ -238,9 +238,8 @@ fn check_overlap(call: &mut Call, accesses: &[Access], in_place: isize) {
         return;
     };
     let (from, to) = (&read.range, &write.range);
-    let shared = from.start < to.end && to.start < from.end;
     let alike = from.start as isize - to.start as isize == in_place;
-    if read.kind != write.kind && read.target == write.target && shared && !alike {
+    if read.kind != write.kind && read.overlaps(write) && !alike {
         let message = format!("reads bytes {from:?} and writes {to:?}, which is not in place");
         call.violation(ViolationKind::Overlap, message);
     }

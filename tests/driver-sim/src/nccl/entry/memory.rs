@@ -57,10 +57,8 @@ nccl_entries! {
             _ => (None, 0),
         };
         let new = call.new_id();
-        let value = call.nccl.registered_handles.issue(new);
         let range = start..start + size;
-        let registered = Registered { communicator: id, handle: value, block, range };
-        call.nccl.registered.insert(new, registered);
+        let value = call.nccl.registered.add(new, Registered { communicator: id, block, range });
         // SAFETY: not null, so a place for the handle.
         unsafe { put(handle, pointer(value)) }
     }
@@ -71,14 +69,13 @@ nccl_entries! {
         if matches!(call.status(id), Code::SUCCESS | Code::IN_PROGRESS) {
             call.ready_communicator(comm)?;
         }
-        let found = call.nccl.registered_handles.resolve(handle);
+        let found = call.nccl.registered.resolve(handle);
         let invalid = |_| cuda_sys::CUDA_ERROR_INVALID_HANDLE;
         let found = call.found(found, "registration", handle.addr(), invalid).map_err(argument)?;
         if call.nccl.registered[&found].communicator != id {
             return Err(Code::INVALID_ARGUMENT);
         }
         if let Some(registered) = call.nccl.registered.remove(&found) {
-            call.nccl.registered_handles.retire(registered.handle);
             let name = call.name;
             if let Some(block) = registered.block {
                 call.check_host_access(name, Target::Device(block), registered.range);
