@@ -49,7 +49,7 @@ impl Theirs {
     pub(crate) fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
         // SAFETY: the stream lives as long as this value does. Nothing is enqueued on it while a
         // capture begins or ends.
-        unsafe { Stream::from_raw(self.0, context, self.clone()) }
+        Ok(unsafe { Stream::from_raw(self.0, context, self.clone()) }?)
     }
 }
 

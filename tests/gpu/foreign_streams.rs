@@ -24,7 +24,7 @@ impl Raw {
 
     pub(crate) fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
         // SAFETY: the stream lives as long as this value does.
-        unsafe { Stream::from_raw(self.stream.handle(), context, self.clone()) }
+        Ok(unsafe { Stream::from_raw(self.stream.handle(), context, self.clone()) }?)
     }
 }
 

@@ -90,6 +90,19 @@ gpu_test! {
         assert!(refusal(two).contains("devices 0 and 1"));
         let all = Device::get(0)?.sm_resource()?;
         all.split(all.count() + 1, 1).expect_err("more than there are");
+        assert!(refusal(all.split(8, 0)).contains("no groups"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn multiprocessors_are_divided_among_as_many_groups_as_there_can_be() -> Result<()> {
+        let all = Device::get(0)?.sm_resource()?;
+        let split = all.split(8, u32::MAX)?;
+        assert!(split.groups.len() > 1 && split.groups.iter().all(|group| group.count() >= 8));
+        let of_groups: u32 = split.groups.iter().map(SmResource::count).sum();
+        assert!(of_groups + split.remaining.count() <= all.count());
         Ok(())
     }
 }

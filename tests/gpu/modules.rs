@@ -156,7 +156,7 @@ gpu_test! {
         let bytes = module.global::<u8>("counter")?;
         assert_eq!(bytes.len(), 4);
         let refused = module.global::<[u8; 3]>("table");
-        assert!(refusal(refused).starts_with("16 bytes at"));
+        assert!(refusal(refused).starts_with("the global `table`: 16 bytes at"));
         let refused = module.global::<u8>("nope");
         assert!(matches!(refused, Err(Error::Module(ref it)) if matches!(**it, ModuleError::NotFound { .. })), "{refused:?}");
         Ok(bytes.close()?)

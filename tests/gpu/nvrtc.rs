@@ -80,8 +80,8 @@ gpu_test! {
         let header = std::env::temp_dir().join(format!("cuda-core-{}.pch", std::process::id()));
         let [create, take] = ["create", "use"].map(|what| format!("--{what}-pch={}", header.display()));
         let program = Program::new("#include \"a.h\"\n__global__ void f() {}").header("a.h", "struct A {};");
-        for option in [&create, &take, "--pch", "--ptxas-options="] {
-            let refused = refusal(program.clone().option(option).compile());
+        for option in [&create, &take, "--pch", "--ptxas-options=", "--split-compile=2147483648", "2147483648"] {
+            let refused = refusal(program.clone().option("--split-compile").option(option).compile());
             assert!(refused.contains(option), "{refused}");
         }
         assert!(!header.exists());

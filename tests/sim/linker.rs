@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Device, Error, Result,
-    jit::{JitOptions, Linker},
+    jit::{JitOptions, LinkInput, Linker},
 };
 use support::{compile_log, simulator};
 
@@ -29,6 +29,21 @@ fn m_the_linker_says_what_is_new() -> Result<()> {
     assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
     let said = compile_log(linker.complete());
     assert_eq!(said, "error   : Undefined reference to 'helper' in 'input 3'");
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m_the_linker_names_files_by_their_path() -> Result<()> {
+    let session = simulator();
+    let path = std::env::temp_dir().join(format!("cuda-core-caller-{}.ptx", std::process::id()));
+    std::fs::write(&path, CALLER).expect("a file");
+    let mut linker = Linker::new(&Device::get(0)?.context()?)?;
+    // SAFETY: the simulated driver reads every image as PTX.
+    unsafe { linker.add_file(LinkInput::Object, &path) }?;
+    std::fs::remove_file(&path).expect("it is there");
+    let said = compile_log(linker.complete());
+    assert_eq!(said, format!("error   : Undefined reference to 'helper' in '{}'", path.display()));
     session.assert_clean();
     Ok(())
 }

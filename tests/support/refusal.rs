@@ -9,8 +9,8 @@ use cuda_core::{Error, ModuleError, Result};
 /// # Panics
 /// If the result is anything but [`Error::Invalid`].
 #[track_caller]
-pub fn refusal<T: Debug>(result: Result<T>) -> String {
-    match result {
+pub fn refusal<T: Debug>(result: Result<T, impl Into<Error>>) -> String {
+    match result.map_err(Into::into) {
         Err(Error::Invalid(it)) => it.reason.into_owned(),
         other => panic!("no argument was refused: {other:?}"),
     }

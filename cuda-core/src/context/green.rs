@@ -7,7 +7,8 @@ use cuda_sys::{CUdevResource, symbol as cu};
 use crate::context::{Context, ContextKind};
 use crate::device::Device;
 use crate::error::{Error, Result, asked, check};
-use crate::process::{Failed, Handle, driver, released};
+use crate::process::{Failed, Handle, driver, drop_hook, released};
+use crate::types::Resource;
 use crate::util::debug_by;
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
@@ -113,17 +114,20 @@ impl SmResource {
     /// `cuDevSmResourceSplitByCount`. There may be fewer groups than requested.
     ///
     /// # Errors
-    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are too few multiprocessors.
+    /// [`Error::Invalid`] for no groups; the driver's: `INVALID_RESOURCE_CONFIGURATION` if there are too
+    /// few multiprocessors.
     #[doc(alias("cuDevSmResourceSplitByCount"))]
     pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
         driver::ensure()?;
+        let op = "cuDevSmResourceSplitByCount";
+        Error::unless(groups > 0, op, "no groups were asked for")?;
         // There cannot be more groups than multiprocessors.
         let mut found = groups.min(self.count());
         let mut raw = vec![CUdevResource::default(); found as usize];
         let mut remaining = CUdevResource::default();
         // SAFETY: room for `found` groups and one remainder; the input is the driver's own, and the
         // context that it is from, if any, is kept.
-        check("cuDevSmResourceSplitByCount", unsafe {
+        check(op, unsafe {
             cu::cuDevSmResourceSplitByCount(
                 raw.as_mut_ptr(),
                 &mut found,
@@ -223,9 +227,13 @@ impl Context {
         let context = asked("cuCtxFromGreenCtx", ptr::null_mut(), |context| unsafe {
             cu::cuCtxFromGreenCtx(context, green.0)
         });
-        // Nothing refers to the green context yet. If destroying it fails too, it is leaked; the caller gets
-        // the first error.
-        let context = context.inspect_err(|_| drop(destroy(green)))?;
+        // Nothing refers to the green context yet.
+        let undo = |_: &Error| {
+            if let Err(why) = destroy(green) {
+                drop_hook::report(Resource::Context, green.number(), 0, Some(why.into()));
+            }
+        };
+        let context = context.inspect_err(undo)?;
         Ok(Context::register(context, device, ContextKind::Green(green)))
     }
 }

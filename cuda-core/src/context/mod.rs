@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::CUcontext;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::types::Resource;
 use crate::util::{Pocket, compare_by, debug_by, lock};
@@ -131,6 +131,20 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     find(&lock(&REGISTRY), raw)
 }
 
+/// Returns the object for `raw`; for a context that is not known, its device.
+fn found(raw: RawContext) -> Result<std::result::Result<Context, Device>> {
+    driver::ensure()?;
+    if let Some(context) = known(raw) {
+        return Ok(Ok(context));
+    }
+    let device = device_of(raw)?;
+    if let Some(primary) = active_primary(device)?.filter(|primary| primary.raw() == raw) {
+        return Ok(Ok(primary.clone()));
+    }
+    device.default_pool()?;
+    Ok(Err(device))
+}
+
 /// Returns the object for `raw`, if that is a known context other than a primary one.
 fn find(registry: &[(RawContext, Weak<ContextInner>)], raw: RawContext) -> Option<Context> {
     let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
@@ -172,22 +186,20 @@ impl Context {
     /// [`UnknownContext`](crate::UnknownContext).
     ///
     /// # Errors
-    /// The driver's, when asked for the context's device.
+    /// The driver's, when asked for the context's device. The error has the owner.
     ///
     /// # Safety
     /// `raw` is a context of this process, and stays one until `owner` is dropped.
-    pub unsafe fn from_raw(raw: CUcontext, owner: impl Any + Send + Sync) -> Result<Self> {
+    pub unsafe fn from_raw<O: Any + Send + Sync>(
+        raw: CUcontext,
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        let (found, owner) = Rejected::unless(found(Handle(raw)), owner)?;
         let owner: ForeignOwner = Contained::new(Box::new(owner));
-        driver::ensure()?;
-        if let Some(context) = known(Handle(raw)) {
-            return Ok(context);
-        }
-        let device = device_of(Handle(raw))?;
-        if let Some(primary) = active_primary(device)?.filter(|p| p.raw().0 == raw) {
-            return Ok(primary.clone());
-        }
-        device.default_pool()?;
-        Ok(Self::register(raw, device, ContextKind::Foreign(owner)))
+        Ok(match found {
+            Ok(known) => known,
+            Err(device) => Self::register(raw, device, ContextKind::Foreign(owner)),
+        })
     }
 
     /// [`Context::current`], but also accepts a context that other code created, without an owner
@@ -216,7 +228,7 @@ impl Context {
         }
         let raw = current::get()?;
         // SAFETY: it is current on this thread, and the caller promises how long it lives.
-        unsafe { Self::from_raw(raw.0, Arc::new(())) }.map(Some)
+        Ok(Some(unsafe { Self::from_raw(raw.0, Arc::new(())) }?))
     }
 
     /// The device that the context is on.

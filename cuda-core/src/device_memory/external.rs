@@ -10,7 +10,7 @@ use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 use crate::alloc::{MemoryOwner, OwnerTraits, owned, plain};
 use crate::context::{Context, of_context};
 use crate::error::{Error, OutOfBounds, Rejected, Result};
-use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
+use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len};
 use crate::process::{Failed, Handle, Owned, Release, attempt, drop_hook};
 use crate::types::{Pod, Resource};
 use crate::util::debug_by;
@@ -153,7 +153,8 @@ impl ExternalMemory {
         if end > self.0.size {
             return Err(OutOfBounds { start: offset, end, len: self.0.size }.into());
         }
-        elements::<T>(bytes, offset as CUdeviceptr)?;
+        let why = || format!("offset {offset} is not aligned to {} bytes", align_of::<T>());
+        Error::unless_with(offset % align_of::<T>() == 0, op, why)?;
         let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: offset as _,
             size: bytes as _,

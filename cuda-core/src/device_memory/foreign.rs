@@ -72,7 +72,7 @@ fn given<T: Pod>(
         return Ok((NOWHERE, 0));
     }
     Error::unless(address != 0, op, "the address is zero")?;
-    elements::<T>(bytes, address)?;
+    elements::<T>(op, bytes, address)?;
     Ok((address, bytes))
 }
 
@@ -88,7 +88,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for elements at address zero, or at one that is
-    /// not aligned for `T`. The owner is then dropped.
+    /// not aligned for `T`. The error has the owner.
     ///
     /// # Safety
     /// `address` is the first of `len * size_of::<T>()` bytes of memory of the device of `context`.
@@ -107,14 +107,15 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # }
     /// ```
     #[doc(alias("UnownedMemory", "upgrade_device_ptr", "from_raw_parts"))]
-    pub unsafe fn from_raw(
+    pub unsafe fn from_raw<O: Any + Send + Sync>(
         address: CUdeviceptr,
         len: usize,
         context: &Context,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self> {
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        let given = given::<T>("DeviceBuffer::from_raw", address, len);
+        let ((address, bytes), owner) = Rejected::unless(given, owner)?;
         let owner: ForeignOwner = Contained::new(Box::new(owner));
-        let (address, bytes) = given::<T>("DeviceBuffer::from_raw", address, len)?;
         Ok(kept_by(context, address, bytes, len, owner, None))
     }
 
@@ -145,23 +146,27 @@ impl<T: Pod> DeviceBuffer<T> {
     /// stream.fill(&mut x, 1.0) // the tensor is let go when `x` is dropped, which does not wait
     /// # }
     /// ```
-    pub unsafe fn from_raw_on(
+    pub unsafe fn from_raw_on<O: Any + Send + Sync>(
         address: CUdeviceptr,
         len: usize,
         stream: &Stream,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self> {
-        let owner: ForeignOwner = Contained::new(Box::new(owner));
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
         let op = "DeviceBuffer::from_raw_on";
-        let (address, bytes) = given::<T>(op, address, len)?;
+        let (core, timeline) = (stream.core(), stream.core().timeline());
+        let given = given::<T>(op, address, len).and_then(|(address, bytes)| {
+            if bytes > 0 {
+                core.ensure()?;
+                let why = "an owner cannot free memory in the order of a capture";
+                Error::unless(timeline.recording().is_none(), op, why)?;
+            }
+            Ok((address, bytes))
+        });
+        let ((address, bytes), owner) = Rejected::unless(given, owner)?;
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         if bytes == 0 {
             return Ok(kept_by(stream.context(), address, 0, len, owner, None));
         }
-        let core = stream.core();
-        core.ensure()?;
-        let why = "an owner cannot free memory in the order of a capture";
-        let timeline = core.timeline();
-        Error::unless(timeline.recording().is_none(), op, why)?;
         let ledger = Ledger::after(0..bytes, timeline.at(timeline.issue()));
         let (context, home) = (core.context().clone(), Some(core.clone()));
         let owner = Foreign { owner: Some(ManuallyDrop::new(owner)), given_at: None, home };

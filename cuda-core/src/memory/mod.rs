@@ -351,21 +351,27 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
 
 /// Returns how many elements of type `T` the bytes at `address` hold. Zero bytes hold zero elements of
 /// any type, but their address must still be aligned for `T`.
-pub(crate) fn elements<T>(bytes: usize, address: u64) -> Result<usize> {
+pub(crate) fn elements<T>(op: &'static str, bytes: usize, address: u64) -> Result<usize> {
     let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
     if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
         return Ok(len);
     }
-    Err(not_elements(bytes, address, size_of::<T>(), align_of::<T>()))
+    Err(not_elements(op, bytes, address, size_of::<T>(), align_of::<T>()))
 }
 
 #[cold]
-fn not_elements(bytes: usize, address: u64, size: usize, alignment: usize) -> Error {
+fn not_elements(
+    op: &'static str,
+    bytes: usize,
+    address: u64,
+    size: usize,
+    alignment: usize,
+) -> Error {
     let why = format!(
         "{bytes} bytes at address {address:#x} are not a whole number of elements of {size} bytes \
          aligned to {alignment}"
     );
-    Error::invalid("cast", why)
+    Error::invalid(op, why)
 }
 
 #[cold]

@@ -173,7 +173,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     pub fn cast<U: Pod>(&self) -> Result<Slice<'a, U, M>> {
         let bytes = self.byte_len();
         let address = M::number(self.block().address) + self.start as u64;
-        let len = elements::<U>(bytes, address)?;
+        let len = elements::<U>("cast", bytes, address)?;
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
     }
 

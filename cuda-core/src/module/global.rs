@@ -49,23 +49,27 @@ impl Module {
         });
         let (address, bytes) = found.map_err(|error| error.naming(name))?;
         let code = Code::Module(self.0.clone());
-        buffer(code, self.context(), address, bytes, name)
+        buffer("cuModuleGetGlobal", code, self.context(), (address, bytes), name)
     }
 }
 
 /// Returns the variable with that name as a buffer, unless a buffer of it exists.
 pub(super) fn buffer<T: Pod>(
+    op: &'static str,
     code: Code,
     context: &Context,
-    address: CUdeviceptr,
-    bytes: usize,
+    (address, bytes): (CUdeviceptr, usize),
     name: &str,
 ) -> Result<DeviceBuffer<T>> {
-    let len = elements::<T>(bytes, address)?;
+    let named = |error| match error {
+        Error::Invalid(it) => Error::invalid(op, format!("the global `{name}`: {}", it.reason)),
+        other => other,
+    };
+    let len = elements::<T>(op, bytes, address).map_err(named)?;
     // A variable of no bytes can have any number of buffers.
     let taken = bytes == 0 || code.users().take_global(address);
     let why = || format!("there is a buffer of the global `{name}` already");
-    Error::unless_with(taken, "Module::global", why)?;
+    Error::unless_with(taken, op, why)?;
     let owner = GlobalLease { code, given_back: bytes == 0, is_managed: is_managed(address) };
     Ok(owned(context, address, bytes, owner, len))
 }

@@ -290,7 +290,13 @@ impl Library {
             unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) }
         })?;
         compiled(op, code, String::new()).map_err(|error| error.naming(name))?;
-        global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
+        global::buffer(
+            "cuLibraryGetGlobal",
+            Code::Library(self.0.clone()),
+            context,
+            (address, bytes),
+            name,
+        )
     }
 
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for

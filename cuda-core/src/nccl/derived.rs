@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{mem, ptr};
 
+use super::call::is_refusal;
 use super::communicator::Communicator;
 use super::joined::{Joined, LockedRank, await_all};
 use super::joining::{GROW, JoinBy};
@@ -206,11 +207,16 @@ impl Communicator {
         let count = c_int::try_from(size);
         let count = count.map_err(|_| Error::SizeOverflow { len: size, element_size: 1 })?;
         let made = self.derive(op, InProgress::New, |held, new, config| {
-            let id = held.growth_id().take().map(UniqueId::raw);
+            let id = held.growth_id().map(UniqueId::raw);
             let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as for `shrink`; the id is null or a local, which NCCL copies to the job
             // (`ncclCommGrow` in `init.cc`) before the function returns.
-            unsafe { grow(held.raw(), count, id, KEPT_RANK, new, config) }
+            let code = unsafe { grow(held.raw(), count, id, KEPT_RANK, new, config) };
+            // New ranks may have the id of a refused growth already.
+            if !is_refusal(code) {
+                *held.growth_id() = None;
+            }
+            code
         });
         made?.ok_or_else(|| Error::invalid(op, "NCCL has made no communicator"))
     }

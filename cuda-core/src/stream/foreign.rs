@@ -7,7 +7,7 @@ use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent, CUstream, symbol
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, asked};
-use crate::process::{Contained, ForeignOwner, Handle, driver};
+use crate::process::{Contained, ForeignOwner, Handle, contain, driver};
 use crate::stream::event::Event;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::registry;
@@ -32,7 +32,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Invalid`] for `CU_STREAM_PER_THREAD` (2) and for a stream of another context
     /// (`cuStreamGetCtx`); [`Error::Capturing`] for a stream that is being captured (`cuStreamIsCapturing`);
-    /// the driver's.
+    /// the driver's. The error has the owner.
     ///
     /// # Safety
     /// `raw` is a stream, and stays one until `owner` is dropped.
@@ -57,38 +57,50 @@ impl Stream {
     /// # }
     /// ```
     #[doc(alias("ExternalStream", "wrap_borrowed_stream"))]
-    pub unsafe fn from_raw(
+    pub unsafe fn from_raw<O: Any + Send + Sync>(
         raw: CUstream,
         context: &Context,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self> {
-        let owner: ForeignOwner = Contained::new(Box::new(owner));
-        driver::ensure()?;
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
         if raw.is_null() || raw == CU_STREAM_LEGACY {
-            return context.default_stream();
+            let (stream, owner) = Rejected::unless(context.default_stream(), owner)?;
+            contain(|| drop(owner));
+            return Ok(stream);
         }
-        let op = "Stream::from_raw";
-        let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
-                   `Context::per_thread_stream`";
-        Error::unless(raw != CU_STREAM_PER_THREAD, op, why)?;
-        let nothing = ptr::null_mut();
-        // SAFETY: the stream is live by the caller's promise; the call writes one handle, to an
-        // exclusive borrow.
-        let found = asked("cuStreamGetCtx", nothing, |of| unsafe { cu::cuStreamGetCtx(raw, of) })?;
-        Error::unless(found == context.as_raw(), op, "the stream belongs to another context")?;
-        capture::refuse_captured(Handle(raw), op)?;
-        // SAFETY: the stream is live by the caller's promise, and no default stream; the call writes one
-        // number, to an exclusive borrow.
-        let flags = asked("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
-        let order = match flags & NON_BLOCKING {
-            0 => ImplicitOrder::Blocking,
-            _ => ImplicitOrder::NonBlocking,
-        };
+        // SAFETY: the caller's promise is the same.
+        let (order, owner) = Rejected::unless(unsafe { order_of(raw, context) }, owner)?;
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         let core = registry::find_or(raw, || {
             StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner), None)
         });
         Ok(Self::new(core))
     }
+}
+
+/// Returns how CUDA orders a stream of other code with the legacy stream; an error for a stream that cannot be
+/// wrapped.
+///
+/// # Safety
+/// `raw` is a stream, and not the legacy stream.
+unsafe fn order_of(raw: CUstream, context: &Context) -> Result<ImplicitOrder> {
+    driver::ensure()?;
+    let op = "Stream::from_raw";
+    let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
+                   `Context::per_thread_stream`";
+    Error::unless(raw != CU_STREAM_PER_THREAD, op, why)?;
+    let nothing = ptr::null_mut();
+    // SAFETY: the stream is live by the caller's promise; the call writes one handle, to an
+    // exclusive borrow.
+    let found = asked("cuStreamGetCtx", nothing, |of| unsafe { cu::cuStreamGetCtx(raw, of) })?;
+    Error::unless(found == context.as_raw(), op, "the stream belongs to another context")?;
+    capture::refuse_captured(Handle(raw), op)?;
+    // SAFETY: the stream is live by the caller's promise, and no default stream; the call writes one
+    // number, to an exclusive borrow.
+    let flags = asked("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
+    Ok(match flags & NON_BLOCKING {
+        0 => ImplicitOrder::Blocking,
+        _ => ImplicitOrder::NonBlocking,
+    })
 }
 
 /// # Events of other code
@@ -99,7 +111,7 @@ impl Event {
     /// The owner is dropped together with the [`Event`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for null. The owner is then dropped.
+    /// [`Error::Invalid`] for null. The error has the owner.
     ///
     /// # Safety
     /// `raw` is an event of `context`, and stays one until `owner` is dropped. If its last record went
@@ -122,15 +134,15 @@ impl Event {
     /// # Ok(())
     /// # }
     /// ```
-    pub unsafe fn from_raw(
+    pub unsafe fn from_raw<O: Any + Send + Sync>(
         raw: CUevent,
         flags: EventFlags,
         context: &Context,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self> {
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        let null = || Error::unless(!raw.is_null(), "Event::from_raw", "null is no event");
+        let ((), owner) = Rejected::unless(driver::ensure().and_then(|()| null()), owner)?;
         let owner: ForeignOwner = Contained::new(Box::new(owner));
-        driver::ensure()?;
-        Error::unless(!raw.is_null(), "Event::from_raw", "null is no event")?;
         // SAFETY: the caller's promise is the same.
         let raw = unsafe { RawEvent::of(raw, context, Some(owner)) };
         // Other code may record it after any work.

@@ -1,12 +1,15 @@
 //! S30: an owner's `Drop` panics, and the library contains the panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 
 use cuda_core::{
     Allocator, Context, DeviceAllocator, DeviceBuffer, Error, Event, EventFlags, Registered,
-    Result, Stream, pinned::RegisterFlags,
+    Rejected, Result, Stream, pinned::RegisterFlags,
 };
+use cuda_sys::CU_STREAM_PER_THREAD;
 use support::{WatchedHost, gpu_test, one_stream, refusal};
 
 use super::primary;
@@ -53,33 +56,30 @@ gpu_test! {
         let (context, stream) = one_stream()?;
         let mut memory = context.alloc::<u32>(16)?;
         let address = memory.as_raw();
-        for (address, len) in [(address, 8), (address, 0), (0, 8), (address + 1, 8)] {
-            contained(&format!("memory, {len} at {address}"), || {
+        for len in [8, 0] {
+            contained(&format!("memory of {len} elements"), || {
                 // SAFETY: the bytes are allocated, and nothing else uses them meanwhile.
-                let buffer = unsafe {
-                    DeviceBuffer::<u32>::from_raw(address, len, &context, Panics)
-                };
-                drop(buffer);
+                drop(unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, Panics) });
                 Ok(())
             })?;
         }
         contained("a stream that the library knows", || {
             // SAFETY: the stream outlives the value.
-            unsafe { Stream::from_raw(stream.as_raw(), &context, Panics) }.map(drop)
+            drop(unsafe { Stream::from_raw(stream.as_raw(), &context, Panics) }?);
+            Ok(())
         })?;
         contained("a context that the library knows", || {
             // SAFETY: the context outlives the value.
-            unsafe { Context::from_raw(context.as_raw(), Panics) }.map(drop)
+            drop(unsafe { Context::from_raw(context.as_raw(), Panics) }?);
+            Ok(())
         })?;
         let event = stream.record_event(EventFlags::DEFAULT)?;
-        for raw in [event.as_raw(), std::ptr::null_mut()] {
-            contained("an event", || {
-                let (flags, owner) = (EventFlags::DEFAULT, Box::new(Panics));
-                // SAFETY: the event outlives the value.
-                drop(unsafe { Event::from_raw(raw, flags, &context, owner) });
-                Ok(())
-            })?;
-        }
+        contained("an event", || {
+            let (flags, owner) = (EventFlags::DEFAULT, Box::new(Panics));
+            // SAFETY: the event outlives the value.
+            drop(unsafe { Event::from_raw(event.as_raw(), flags, &context, owner) });
+            Ok(())
+        })?;
         let host = || WatchedHost::new(vec![7_u32; 16], |_| drop(Panics));
         contained("registered memory", || {
             let registered = Registered::new(&context, host(), RegisterFlags::PORTABLE);
@@ -106,6 +106,47 @@ gpu_test! {
         })?;
         Ok(())
     }
+}
+
+gpu_test! {
+    needs 1;
+    fn s30_owners_that_are_refused_come_back() -> Result<()> {
+        let (context, stream) = one_stream()?;
+        let owner = Arc::new(());
+        for Rejected { error, value } in refused(&context, &stream, &owner) {
+            assert!(Arc::ptr_eq(&value, &owner) && matches!(error, Error::Invalid(_)), "{error}");
+        }
+        let (send, refusals) = mpsc::channel();
+        let (known, captured) = (stream.clone(), owner.clone());
+        stream.launch_host_func(move || {
+            let context = known.context();
+            let mut all = refused(context, &known, &captured);
+            // SAFETY: the context outlives the object.
+            all.extend(unsafe { Context::from_raw(context.as_raw(), captured) }.err());
+            send.send(all).expect("the test waits");
+        })?;
+        stream.synchronize()?;
+        let all = refusals.recv().expect("the host function has run");
+        assert_eq!(all.len(), 5);
+        for Rejected { error, value } in all {
+            assert!(Arc::ptr_eq(&value, &owner) && matches!(error, Error::InCallback), "{error}");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the errors of wrapping what cannot be wrapped.
+fn refused(context: &Context, stream: &Stream, owner: &Arc<()>) -> Vec<Rejected<Arc<()>>> {
+    let (given, flags) = (|| owner.clone(), EventFlags::DEFAULT);
+    // SAFETY: nothing is wrapped.
+    let memory = unsafe { DeviceBuffer::<u32>::from_raw(0, 8, context, given()) }.err();
+    // SAFETY: as above.
+    let ordered = unsafe { DeviceBuffer::<u32>::from_raw_on(1, 8, stream, given()) }.err();
+    // SAFETY: as above.
+    let event = unsafe { Event::from_raw(null_mut(), flags, context, given()) }.err();
+    // SAFETY: as above.
+    let per_thread = unsafe { Stream::from_raw(CU_STREAM_PER_THREAD, context, given()) }.err();
+    [memory, ordered, event, per_thread].map(|it| it.expect("it is refused")).into()
 }
 
 gpu_test! {

@@ -1,6 +1,7 @@
 //! Devices, contexts, guards and the stack.
 
-use cuda_core::{Context, ContextFlags, ContextLocal, Device, Error};
+use cuda_core::{Context, ContextFlags, ContextLocal, Device, Error, Resource};
+use support::DropReports;
 
 use super::harness::{again, first, foreign, pop, sweep};
 
@@ -230,6 +231,21 @@ fn green_context() {
         assert_eq!(back, [3; 16]);
         guard.restore()
     });
+}
+
+#[test]
+fn a_green_context_that_cannot_be_destroyed_is_counted() {
+    let session = support::simulator();
+    let split = Device::get(0).and_then(|it| it.sm_resource()?.split(8, 1)).expect("as many");
+    let mut drops = DropReports::listen();
+    for call in ["cuCtxFromGreenCtx", "cuGreenCtxDestroy"] {
+        session.fail_nth(Some(call), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
+    }
+    let refused = Context::new_green(&[&split.groups[0]]).expect_err("a fault was injected");
+    assert!(matches!(refused, Error::Driver { op: "cuCtxFromGreenCtx", .. }), "{refused:?}");
+    let [left] = &drops.take()[..] else { panic!("one leaked context") };
+    assert_eq!((left.resource, session.leaks().len()), (Resource::Context, 1));
+    support::judge::take_away(&session, session.leaks());
 }
 
 /// A value that remembers the context it was created in, and must be dropped with that current.

@@ -28,6 +28,20 @@ fn small_slices() {
 }
 
 #[test]
+fn rows() {
+    sweep(|| {
+        let (context, stream) = one_stream()?;
+        let mut image = context.alloc_pitched::<u32>(4, 2)?;
+        stream.upload_pitched(&[5; 8], image.pitched_mut()?)?;
+        let mut back = [1; 8];
+        let down = stream.download_pitched(image.pitched()?, &mut back);
+        assert_eq!(back, if down.is_ok() { [5; 8] } else { [1; 8] }, "unchanged after a failure");
+        down?;
+        Ok(image.close()?)
+    });
+}
+
+#[test]
 fn on_the_per_thread_stream() {
     sweep(|| {
         let (context, home) = one_stream()?;

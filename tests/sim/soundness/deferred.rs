@@ -94,7 +94,7 @@ fn s31_a_deferred_drop_does_not_wait_for_an_owner_of_memory() {
         let memory = stream.alloc::<u32>(16)?;
         let (address, owner) = (memory.as_raw(), (memory, waits));
         // SAFETY: the memory is its own owner, and no other code uses it.
-        unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &primary(), owner) }
+        Ok(unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &primary(), owner) }?)
     });
 }
 
@@ -119,13 +119,13 @@ fn s31_a_deferred_drop_does_not_wait_for_an_owner_of_a_stream_or_an_event() {
         context.with(create)?;
         let owner = (Theirs(raw.addr()), waits);
         // SAFETY: the owner destroys the stream.
-        unsafe { Stream::from_raw(raw, &context, owner) }
+        Ok(unsafe { Stream::from_raw(raw, &context, owner) }?)
     });
     waits_for_the_next(|stream, waits| {
         let flags = EventFlags::DISABLE_TIMING;
         let theirs = stream.record_event(flags)?;
         // SAFETY: the owner keeps the event alive.
-        unsafe { Event::from_raw(theirs.as_raw(), flags, &primary(), (theirs, waits)) }
+        Ok(unsafe { Event::from_raw(theirs.as_raw(), flags, &primary(), (theirs, waits)) }?)
     });
 }
 
@@ -134,7 +134,7 @@ fn s31_a_deferred_drop_does_not_wait_for_an_owner_of_a_context() {
     waits_for_the_next(|_, waits| {
         let foreign = support::context::Foreign::create(0);
         // SAFETY: the context lives as long as the owner.
-        unsafe { Context::from_raw(foreign.handle(), (foreign, waits)) }
+        Ok(unsafe { Context::from_raw(foreign.handle(), (foreign, waits)) }?)
     });
 }
 

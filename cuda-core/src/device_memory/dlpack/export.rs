@@ -110,7 +110,7 @@ impl Consumer {
             Some(handle @ 3..) => {
                 let raw = ptr::with_exposed_provenance_mut(handle as usize);
                 // SAFETY: the caller promises the same.
-                unsafe { Stream::from_raw(raw, context, owner) }.map(Self::Stream)
+                Ok(Self::Stream(unsafe { Stream::from_raw(raw, context, owner) }?))
             }
             Some(other) => Err(Error::invalid(
                 "__dlpack__",

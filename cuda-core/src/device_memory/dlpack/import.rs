@@ -272,7 +272,7 @@ impl ImportedTensor {
         let address = (data.addr() as u64).checked_add(byte_offset).filter(|_| !data.is_null());
         let nowhere = || Error::invalid(INTO_BUFFER, "the elements have no address");
         let address = address.ok_or_else(nowhere)?;
-        Ok((address, elements::<T>(bytes, address)?, bytes))
+        Ok((address, elements::<T>(INTO_BUFFER, bytes, address)?, bytes))
     }
 }
 

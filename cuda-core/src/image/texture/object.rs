@@ -124,7 +124,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     #[doc(alias("cudaDestroyTextureObject", "cudaDestroySurfaceObject"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let free = self.object.live().and_then(|live| {
-            Error::unless(!live.ledger.is_in_graphs(), "close", "a graph uses the object")
+            let why = "a graph uses the object: drop the graph and its executables first";
+            Error::unless(!live.ledger.is_in_graphs(), "close", why)
         });
         free.and_then(|()| self.object.release()).map_err(|error| Rejected::new(error, self))
     }

@@ -7,36 +7,41 @@ use crate::error::{Error, Result};
 /// Refuses the options of precompiled headers, and values for which NVRTC throws a C++ exception instead of
 /// returning a code.
 pub(super) fn admit(option: &OsStr) -> Result<()> {
+    let text = option.to_string_lossy();
     // NVRTC skips blanks before an option, and knows no abbreviations.
-    let option = option.to_string_lossy();
-    let Some(option) = option.trim_start().strip_prefix('-') else {
-        return Ok(());
-    };
+    let option = text.trim();
     let (name, value) = match option.split_once('=') {
         Some((name, value)) => (name, Some(value.trim())),
         None => (option, None),
     };
-    let refused = |why: &str| {
-        Err(Error::invalid("nvrtcCompileProgram", format!("option `-{option}`: {why}")))
-    };
-    if name.contains("pch") {
-        return refused(
+    let name = name.strip_prefix('-').map(|name| name.strip_prefix('-').unwrap_or(name));
+    let why = match (name, value) {
+        (Some("pch" | "create-pch" | "use-pch" | "pch-dir"), _) => {
             "NVRTC takes the file of a precompiled header for its own memory, without a check: \
-             `Program::option_unchecked`",
-        );
-    }
-    match value {
-        Some("") if name.starts_with('D') => Ok(()),
-        Some("") => refused("there is no value"),
-        Some(value) if is_large(value) => refused("the number does not fit in 32 bits"),
-        _ => Ok(()),
-    }
+             `Program::option_unchecked`"
+        }
+        // The value may be an element of its own.
+        (_, None) if is_large(option) => LARGE,
+        (Some(name), Some(value)) if !takes_text(name) && is_large(value) => LARGE,
+        (Some(name), Some("")) if !takes_text(name) => "there is no value",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid("nvrtcCompileProgram", format!("option `{option}`: {why}")))
+}
+
+const LARGE: &str = "the number does not fit in 32 bits";
+
+/// Whether the option, without its dashes, takes a macro or a path, which may be empty or any number.
+fn takes_text(name: &str) -> bool {
+    let long = ["define-macro", "undefine-macro", "include-path", "pre-include", "include"];
+    long.contains(&name) || name.starts_with(['D', 'U', 'I'])
 }
 
 /// Whether this is a number that a C++ `int` cannot hold.
 fn is_large(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
-    digits.bytes().all(|digit| digit.is_ascii_digit()) && value.parse::<i32>().is_err()
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_number && value.parse::<i32>().is_err()
 }
 
 #[cfg(test)]
@@ -54,6 +59,8 @@ mod tests {
             "-Xptxas= ",
             "--split-compile=2147483648",
             "--jump-table-density=-99999999999999999999999",
+            " 2147483648",
+            "-2147483649",
         ] {
             assert!(admit(OsStr::new(option)).is_err(), "{option}");
         }
@@ -65,13 +72,19 @@ mod tests {
             "--use_fast_math",
             "--std=c++17",
             "-DN=",
+            "-DN=4294967296",
+            "-Dpch=1",
+            "--define-macro=N=4294967296",
             "-I",
+            "-I/pch",
             "pch",
-            "--include-path=pch",
+            "--include-path=4294967296",
             "--maxrregcount=0000000000032",
             "--split-compile=-1",
             "--ptxas-options=-v",
+            "--pch-verbose=true",
             "",
+            "-",
         ] {
             assert!(admit(OsStr::new(option)).is_ok(), "{option}");
         }

@@ -193,6 +193,7 @@ mod tests {
 
     #[test]
     fn parts_of_several_devices_take_twice_the_threads_if_there_are_cores() {
+        assert_eq!([USEFUL, USEFUL_DEMOTERS].map(|useful| default_threads(64, useful)[0]), [7, 13]);
         let parts = |cores| default_threads(cores, 14);
         assert_eq!(
             [parts(64), parts(20), parts(8), parts(1)],
