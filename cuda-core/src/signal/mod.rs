@@ -27,15 +27,16 @@ use crate::util::debug_by;
 /// What a stream did before [`Stream::write_signal`] is visible to every thread that reads that value.
 ///
 /// A stream that waits for a value is held up until the value is written, and so is everything that waits for
-/// the stream. That includes the host when it waits for the stream, when it reads or changes pinned or managed
-/// memory that the stream's work uses, and when it drops anything that waits for such work: memory other than that
-/// of allocators, arrays, textures, modules, imported semaphores. The thread that is to [set](Signal::set) the
-/// signal must do none of these before; an early return drops, too. Nor may that thread make a call that waits for the whole device, such as `cuMemFree`, or allocate
-/// when the device has no memory left (before it fails, the allocator waits for memory that is about to be
-/// freed), or upload more on the stream than [`Stream::upload`] stages without waiting. CUDA does not see the
-/// dependency between a stream that waits and one that writes: if both share a hardware queue, CUDA may queue
-/// the write after the wait, and then neither proceeds. So enqueue the write first, or order the streams with
-/// [`Stream::wait_stream`] as well.
+/// the stream. That includes the host when it waits for the stream, when it reads or changes pinned or
+/// managed memory that the stream's work uses, and when it drops what waits for that work: modules, arrays,
+/// textures, imported semaphores, and managed, registered, write-combined, virtual, pitched and imported
+/// memory. The thread that is to [set](Signal::set) the signal must do none of these before; an early return
+/// drops, too. Nor may that thread make a call that waits for the whole device, such as `cuMemFree`, or
+/// allocate when the device has no memory left (before it fails, the allocator waits for memory that is about
+/// to be freed), or upload more on the stream than [`Stream::upload`] stages without waiting. CUDA does not
+/// see the dependency between a stream that waits and one that writes: if both share a hardware queue, CUDA
+/// may queue the write after the wait, and then neither proceeds. So enqueue the write first, or order the
+/// streams with [`Stream::wait_stream`] as well.
 ///
 /// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. The
 /// signal's memory is reused when no enqueued work, and no graph, uses it any more. If a stream still waits
