@@ -49,8 +49,9 @@ impl fmt::Display for DropFailure {
         if self.resource == Resource::HostFunction {
             return f.write_str("a host function panicked");
         }
-        let undone = if self.resource == Resource::Current { "restored" } else { "released" };
-        write!(f, "{} was not {undone}", self.resource)?;
+        let restores = self.resource == Resource::Current;
+        let undone = if restores { "was not restored" } else { "was not released" };
+        write!(f, "{} {undone}", self.resource)?;
         if self.handle != 0 {
             write!(f, " ({:#x})", self.handle)?;
         }

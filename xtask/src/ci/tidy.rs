@@ -2,6 +2,7 @@
 
 mod aliases;
 mod layers;
+mod messages;
 mod names;
 
 use std::collections::BTreeMap;
@@ -86,6 +87,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     }
     complaints.extend(layers::complaints(&files));
     complaints.extend(names::complaints(&files));
+    complaints.extend(messages::complaints(&files));
     complaints.extend(aliases::complaints(&files));
     complaints.extend(mutants::complaints(root, &tests)?);
     complaints.extend(full_run::complaints(root));
