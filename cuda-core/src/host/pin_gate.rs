@@ -280,6 +280,24 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_that_elapses_doubles_up_to_a_second() {
+        let (mut state, mut delay) =
+            (PinState::default(), Delay { pages: pages(&(0..8)), imposed: None });
+        let mut millis = Vec::new();
+        for _ in 0..16 {
+            delay.impose(&mut state);
+            let Some((patience, since)) = &mut delay.imposed else { panic!("it is imposed") };
+            *since -= *patience;
+            millis.push(patience.as_secs_f64() * 1e3);
+        }
+        assert_eq!(
+            (millis[0], millis[1], millis[13..].to_vec()),
+            (0.1, 0.2, vec![819.2, 1e3, 1e3])
+        );
+        assert_eq!(state.waiting.len(), 1);
+    }
+
+    #[test]
     fn no_unregistration_waits_for_a_copy_that_was_never_enqueued() {
         let copy = || hold_pages(0x20_0000, 8).map(PageHold::copy_is_over);
         assert!(copy().is_some());
