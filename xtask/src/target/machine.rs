@@ -1,12 +1,12 @@
 //! The driver's devices, and the libraries beside it.
 
 use std::env;
-use std::ffi::{OsString, c_int, c_void};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use cuda_core::{Device, Version, driver_version, nccl, nvrtc};
+use cuda_core::{Device, Version, driver_version, nccl, nvrtc, runtime_version};
 use cuda_sys::os;
 
 use super::libraries::{DEVICE_RUNTIME, Libraries, Library, RUNTIME};
@@ -18,12 +18,6 @@ const NVRTC: &str = "CUDA_CORE_NVRTC";
 
 /// The variable that names NCCL to `cuda-core`.
 const NCCL: &str = "CUDA_CORE_NCCL";
-
-/// File names of libcudart, newest first.
-const NAMES: &[&str] = match cfg!(windows) {
-    true => &["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"],
-    false => &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
-};
 
 const DEVICE_RUNTIME_FILE: &str = if cfg!(windows) { "cudadevrt.lib" } else { "libcudadevrt.a" };
 
@@ -130,35 +124,16 @@ fn runtime() -> Result<Library, String> {
     if set("CUDA_SYS_LIBRARY").is_some() {
         return Err("it would load another driver than CUDA_SYS_LIBRARY names".into());
     }
-    let names = match set(RUNTIME) {
-        Some(name) => vec![name],
-        None => NAMES.iter().map(OsString::from).collect(),
-    };
-    for name in &names {
+    let name = set(RUNTIME);
+    if let Some(name) = &name {
         // SAFETY: the initialisers of libcudart only set up the library.
-        let Ok(library) = (unsafe { os::Library::open(name) }) else {
-            continue;
-        };
-        let name = name.to_string_lossy();
-        return match version(&library) {
-            Some(version) => Ok(Library::of("libcudart.so", &name, version)),
-            None => Err(format!("{name} does not tell its version")),
-        };
+        let opened = unsafe { os::Library::open(name) };
+        // It stays loaded, so `cuda-core` finds it before others.
+        opened.map_err(|error| format!("{RUNTIME}: {error}"))?;
     }
-    Err(format!("none of {names:?} loads; {RUNTIME} names another"))
-}
-
-/// Calls `cudaRuntimeGetVersion`.
-fn version(library: &os::Library) -> Option<Version> {
-    type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
-    let address = library.symbol(c"cudaRuntimeGetVersion");
-    // SAFETY: every release declares it like this, with `cudaError_t` an int; null becomes `None`.
-    let get = unsafe { std::mem::transmute::<*const c_void, Option<GetVersion>>(address) }?;
-    let mut version = 0;
-    // SAFETY: the pointer is valid for the one `int` that the call writes.
-    let code = unsafe { get(&mut version) };
-    let number = u32::try_from(version).ok().filter(|_| code == 0)?;
-    Some(Version::new(number / 1000, number % 1000 / 10))
+    let version = runtime_version();
+    let version = version.ok_or_else(|| format!("none is found; {RUNTIME} names one to take"))?;
+    Ok(Library::of("libcudart.so", &name.unwrap_or_default().to_string_lossy(), version))
 }
 
 /// Returns the path of the file mapped into this process whose name begins with `file`.
