@@ -208,9 +208,12 @@ impl ParseCallbacks for HideCounts {
 }
 
 fn run(builder: Builder) -> Result<String, Error> {
-    // bindgen panics if libclang cannot be loaded; that must neither end the build nor print a panic message.
+    // bindgen panics if libclang cannot be loaded; that must neither end the build nor print a panic message. With
+    // `-Cpanic=abort` in RUSTFLAGS it ends the build, and the message is all that says why.
     let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
+    if cfg!(panic = "unwind") {
+        panic::set_hook(Box::new(|_| {}));
+    }
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| builder.generate()));
     panic::set_hook(hook);
     match outcome {

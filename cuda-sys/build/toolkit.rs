@@ -49,8 +49,8 @@ pub(crate) enum Source {
     Variable(String),
     /// The compiler on `PATH`.
     Nvcc,
-    /// An activated conda environment, which need not hold CUDA.
-    Conda,
+    /// A variable that names an activated conda environment, which need not hold CUDA.
+    Conda(String),
     /// One of the usual directories.
     Customary,
 }
@@ -94,9 +94,8 @@ impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place.display();
         match &self.source {
-            Source::Variable(name) => write!(f, "{name}={place}")?,
+            Source::Variable(name) | Source::Conda(name) => write!(f, "{name}={place}")?,
             Source::Nvcc => write!(f, "{place} (of the nvcc on PATH)")?,
-            Source::Conda => write!(f, "CONDA_PREFIX={place}")?,
             Source::Customary => write!(f, "{place}")?,
         }
         f.write_str(match self.verdict {
@@ -113,7 +112,7 @@ impl Found {
     /// Returns a place that looks like a toolkit, or was named as one, but has no usable header.
     pub(crate) fn suspicious(&self) -> Option<&Tried> {
         self.tried.iter().find(|tried| match (&tried.source, tried.verdict) {
-            (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
+            (_, Verdict::NoTargetHeader) | (Source::Conda(_), _) => false,
             (Source::Variable(_) | Source::Nvcc, _) => true,
             // Every machine has a `/usr`, but a `/usr/local/cuda` implies an installation.
             (Source::Customary, verdict) => {
@@ -206,26 +205,24 @@ impl Search<'_> {
 
     fn candidates(&self) -> impl Iterator<Item = Candidate> {
         let host = |source, place| Candidate { source, place, layout: Layout::HostRoot };
-        let named = ROOT_VARIABLES.into_iter().filter_map(|name| {
+        let named = |name, source: fn(String) -> Source| {
             let (found, place) = self.variable(name)?;
-            Some(Candidate {
-                // A variable for this target names a toolkit for this target.
-                layout: if found == name { Layout::HostRoot } else { Layout::TargetRoot },
-                source: Source::Variable(found),
-                place,
-            })
-        });
+            // A variable for this target names a toolkit for this target.
+            let layout = if found == name { Layout::HostRoot } else { Layout::TargetRoot };
+            Some(Candidate { source: source(found), place, layout })
+        };
         let later = iter::once_with(move || {
             let nvcc = self.nvcc_roots().into_iter();
             let nvcc = nvcc.map(move |root| host(Source::Nvcc, root));
-            let conda = iter::once_with(|| self.variable("CONDA_PREFIX")).flatten();
-            let conda = conda.map(move |(_, prefix)| host(Source::Conda, prefix));
+            let conda = iter::once_with(move || named("CONDA_PREFIX", Source::Conda)).flatten();
             let customary = ["usr/local/cuda", "opt/cuda", "usr"].into_iter();
             let customary =
                 customary.map(move |root| host(Source::Customary, self.machine.join(root)));
             nvcc.chain(conda).chain(customary)
         });
-        named.chain(later.flatten())
+        let first =
+            ROOT_VARIABLES.into_iter().filter_map(move |name| named(name, Source::Variable));
+        first.chain(later.flatten())
     }
 
     /// Returns the roots of each `nvcc` on `PATH`, of which the first may be a compiler cache's: by its path

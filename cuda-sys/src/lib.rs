@@ -85,12 +85,12 @@
 //! | variable | read | |
 //! |---|---|---|
 //! | `CUDA_SYS_BINDINGS` | by the build | `auto` (default): read the system's header if possible; `system`: read it or fail; `bundled`: read none |
-//! | `CUDA_SYS_INCLUDE_DIR` | by the build | the directory of `cuda.h` |
-//! | `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR` | by the build | the toolkit's root |
+//! | `CUDA_SYS_INCLUDE_DIR` | by the build | the directory of `cuda.h`, by an absolute path |
+//! | `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR` | by the build | the toolkit's root, by an absolute path |
 //! | `CUDA_SYS_LINK` | by the build | `1`: link the driver's library |
 //! | `CUDA_SYS_LIB_DIR` | by the build | where the linker finds it |
 //! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS`, `BINDGEN_EXTRA_CLANG_ARGS_<target>` | by the build | passed on to bindgen |
-//! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver |
+//! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver; a program that links the driver ignores it |
 //!
 //! The build runs again when a variable changes that it has read; after installing a toolkit or libclang where none
 //! was found, or another toolkit at the same place, run `cargo clean -p cuda-sys`.

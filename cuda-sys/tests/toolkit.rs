@@ -236,11 +236,13 @@ fn a_foreign_target_takes_its_own_headers_only() {
         Machine::new().header("usr/local/cuda/targets/aarch64-linux/include", 12_060).target(ARM);
     assert_eq!(jetson.found(), at("usr/local/cuda/targets/aarch64-linux/include", 12_060));
 
-    let own_variable = Machine::new()
-        .header("arm/include", 12_080)
-        .var("AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME", "arm")
-        .target(ARM);
-    assert_eq!(own_variable.found(), at("arm/include", 12_080));
+    for name in ["CUDA_HOME", "CONDA_PREFIX"] {
+        let own_variable = Machine::new()
+            .header("arm/include", 12_080)
+            .var(&format!("AARCH64_UNKNOWN_LINUX_GNU_{name}"), "arm")
+            .target(ARM);
+        assert_eq!(own_variable.found(), at("arm/include", 12_080), "{name}");
+    }
 
     let other_libc =
         Machine::new().header("usr/local/cuda/include", 12_040).target("x86_64-unknown-linux-musl");

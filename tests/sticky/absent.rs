@@ -92,23 +92,33 @@ fn m_nvrtc_absent() {
     child::done();
 }
 
+/// The folder of a toolkit's headers, and that of one for several targets.
+const INCLUDES: [&str; 2] = match cfg!(target_arch = "aarch64") {
+    true => ["include", "targets/sbsa-linux/include"],
+    false => ["include", "targets/x86_64-linux/include"],
+};
+
 #[test]
 fn m_nvrtc_headers_of_a_toolkit() {
     if !child::is_this() {
-        let toolkit = std::env::temp_dir().join(format!("toolkit-{}", std::process::id()));
-        std::fs::create_dir_all(toolkit.join("include/cccl")).expect("there is no such folder");
-        std::fs::write(toolkit.join("include/cuda_fp16.h"), "").expect("it is new");
-        let (here, nowhere) = (toolkit.to_str(), Some("/nonexistent"));
-        for environment in [("CUDA_HOME", "CUDA_PATH"), ("CUDA_PATH", "CUDA_HOME")] {
-            let environment = [(environment.0, here), (environment.1, nowhere)];
+        let folder = std::env::temp_dir().join(format!("toolkit-{}", std::process::id()));
+        let named = [("CUDA_HOME", "CUDA_PATH"), ("CUDA_PATH", "CUDA_HOME")];
+        for ((variable, other), include) in named.into_iter().zip(INCLUDES) {
+            let (toolkit, include) = (folder.join(variable), folder.join(variable).join(include));
+            std::fs::create_dir_all(include.join("cccl")).expect("there is no such folder");
+            std::fs::write(include.join("cuda_fp16.h"), "").expect("it is new");
+            let environment = [(variable, toolkit.to_str()), (other, Some("/nonexistent"))];
             child::run(concat!(module_path!(), "::m_nvrtc_headers_of_a_toolkit"), &environment);
         }
-        std::fs::remove_dir_all(toolkit).expect("it was made above");
+        std::fs::remove_dir_all(folder).expect("it was made above");
         return;
     }
-    let mut named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os);
-    let toolkit = named.find(|named| named != "/nonexistent").map(std::path::PathBuf::from);
-    let include = toolkit.expect("one of them").join("include");
+    let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().zip(INCLUDES);
+    let named = named.filter_map(|(name, include)| Some((std::env::var_os(name)?, include)));
+    let mut includes =
+        named.map(|(toolkit, include)| std::path::PathBuf::from(toolkit).join(include));
+    let include = includes.find(|include| !include.starts_with("/nonexistent"));
+    let include = include.expect("one of them");
     let found = Program::new("").define("N", 1).toolkit_headers().expect("it has headers");
     let options: Vec<_> = found.options().map(|option| option.to_string_lossy()).collect();
     let [cccl, include] =

@@ -1,6 +1,7 @@
 //! Finds NVRTC's library and its functions, once per process.
 
 use std::ffi::{OsString, c_char, c_int, c_void};
+use std::iter;
 use std::path::PathBuf;
 
 use cuda_sys::os::{self, LoadOnce};
@@ -52,8 +53,15 @@ const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"
 #[cfg(windows)]
 const NAMES: [&str; 3] = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"];
 
-/// The library's folders in a toolkit: on Windows one from CUDA 13 on, and another before.
-const FOLDERS: &[&str] = if cfg!(windows) { &["bin/x64", "bin"] } else { &["lib64"] };
+/// The folders that a toolkit for several targets has for this one.
+const TARGETS: &[&str] = match cfg!(target_arch = "aarch64") {
+    true => &["targets/sbsa-linux", "targets/aarch64-linux"],
+    false => &["targets/x86_64-linux"],
+};
+
+/// The library's folders in a toolkit, or in its folder for this target: on Windows one from CUDA 13 on, and
+/// another before. Packages of conda and pip have no `lib64`.
+const FOLDERS: &[&str] = if cfg!(windows) { &["bin/x64", "bin"] } else { &["lib64", "lib"] };
 
 /// The default location of a toolkit. Miri accesses no files.
 const ROOT: Option<&str> = if cfg!(any(windows, miri)) { None } else { Some("/usr/local/cuda") };
@@ -67,14 +75,19 @@ fn open() -> Result<Api> {
     .map_err(|tried| Error::NoNvrtc { tried: tried.into() })
 }
 
-/// Returns where toolkits may be: the folders that the environment names, and the default location.
+/// Returns where toolkits may be: the folders that the environment names, and the default location; after
+/// each the folders for this target in it.
 fn toolkits() -> impl Iterator<Item = PathBuf> {
     // In a process with more rights than its user, the user must not choose the code that it runs.
     let named = match os::is_privileged() {
         true => [None, None],
         false => [set("CUDA_HOME"), set("CUDA_PATH")],
     };
-    named.into_iter().flatten().chain(ROOT.map(OsString::from)).map(PathBuf::from)
+    let roots = named.into_iter().flatten().chain(ROOT.map(OsString::from)).map(PathBuf::from);
+    roots.flat_map(|root| {
+        let of_target: Vec<_> = TARGETS.iter().map(|target| root.join(target)).collect();
+        iter::once(root).chain(of_target)
+    })
 }
 
 /// Returns the header folders of the first toolkit that has CUDA's headers. From CUDA 13 on, the

@@ -5,7 +5,8 @@
 //! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`. On Windows it
 //! searches below the first two, in `PATH`, and in the directories of the program and the system.
 //! The environment variable `CUDA_CORE_NVRTC` names a library to use instead. A set-uid program
-//! ignores all these variables. Compiling needs neither a driver nor a device.
+//! ignores all these variables, and finds only what the
+//! loader does. Compiling needs neither a driver nor a device.
 //!
 //! ```no_run
 //! use cuda_core::{Device, Module, nvrtc};
@@ -171,16 +172,17 @@ impl Program {
 
     /// Adds an option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
     ///
-    /// Compiling refuses, with [`Error::Invalid`], options of precompiled headers, for which there is
-    /// [`option_unchecked`](Self::option_unchecked), and values for which NVRTC would end the process: nothing
-    /// after the `=`, and numbers of more than 32 bits.
+    /// Compiling refuses, with [`Error::Invalid`], options of precompiled headers and `--fdevice-time-trace`, for
+    /// which there is [`option_unchecked`](Self::option_unchecked), and values for which NVRTC would end the
+    /// process: nothing after the `=`, and numbers of more than 32 bits.
     pub fn option(mut self, option: impl Into<OsString>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// Adds an option that [`option`](Self::option) refuses, as for precompiled headers: `--pch`,
-    /// `--create-pch`, `--use-pch`, `--pch-dir`, since NVRTC 12.8.
+    /// Adds an option that [`option`](Self::option) refuses: `--pch`, `--create-pch`, `--use-pch`,
+    /// `--pch-dir` (since NVRTC 12.8); `--fdevice-time-trace`, which ends the process if NVRTC cannot write the
+    /// file.
     ///
     /// # Safety
     /// NVRTC takes the bytes of a precompiled header for its own memory, without a check: this NVRTC has written
@@ -298,8 +300,8 @@ impl Program {
     }
 
     /// The options: those [given as they are](Self::option), [paths](Self::include_path) and
-    /// [macros](Self::define), then those [not checked](Self::option_unchecked). The architecture is not among them: it is chosen when the program is
-    /// compiled.
+    /// [macros](Self::define), then those that are [not checked](Self::option_unchecked). The
+    /// architecture is not among them: it is chosen when the program is compiled.
     ///
     /// ```
     /// use cuda_core::nvrtc::Program;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use crate::error::{Error, Result};
 
-/// Refuses the options of precompiled headers, and values for which NVRTC throws a C++ exception instead of
-/// returning a code.
+/// Refuses the options of precompiled headers, and those for which NVRTC ends the process or throws a C++
+/// exception instead of returning a code.
 pub(super) fn admit(option: &OsStr) -> Result<()> {
     let text = option.to_string_lossy();
     // NVRTC skips blanks before an option, and knows no abbreviations.
@@ -20,16 +20,19 @@ pub(super) fn admit(option: &OsStr) -> Result<()> {
             "NVRTC takes the file of a precompiled header for its own memory, without a check: \
              `Program::option_unchecked`"
         }
+        (Some("fdevice-time-trace"), _) => {
+            "NVRTC ends the process if it cannot write the file: `Program::option_unchecked`"
+        }
         // The value may be an element of its own.
-        (_, None) if is_large(option) => LARGE,
-        (Some(name), Some(value)) if !takes_text(name) && is_large(value) => LARGE,
+        (_, None) if is_no_int(option) => NUMBER,
+        (Some(name), Some(value)) if !takes_text(name) && is_no_int(value) => NUMBER,
         (Some(name), Some("")) if !takes_text(name) => "there is no value",
         _ => return Ok(()),
     };
     Err(Error::invalid("nvrtcCompileProgram", format!("option `{option}`: {why}")))
 }
 
-const LARGE: &str = "the number does not fit in 32 bits";
+const NUMBER: &str = "this is no number of 32 bits";
 
 /// Whether the option, without its dashes, takes a macro or a path, which may be empty or any number.
 fn takes_text(name: &str) -> bool {
@@ -37,10 +40,10 @@ fn takes_text(name: &str) -> bool {
     long.contains(&name) || name.starts_with(['D', 'U', 'I'])
 }
 
-/// Whether this is a number that a C++ `int` cannot hold.
-fn is_large(value: &str) -> bool {
+/// Whether this is a number for NVRTC, which takes a sign alone for one, and no C++ `int` can hold it.
+fn is_no_int(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
-    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let is_number = !value.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     is_number && value.parse::<i32>().is_err()
 }
 
@@ -61,6 +64,9 @@ mod tests {
             "--jump-table-density=-99999999999999999999999",
             " 2147483648",
             "-2147483649",
+            "-jtd=-",
+            "-",
+            "--fdevice-time-trace=/tmp/a",
         ] {
             assert!(admit(OsStr::new(option)).is_err(), "{option}");
         }
@@ -84,7 +90,6 @@ mod tests {
             "--ptxas-options=-v",
             "--pch-verbose=true",
             "",
-            "-",
         ] {
             assert!(admit(OsStr::new(option)).is_ok(), "{option}");
         }
