@@ -13,8 +13,11 @@ pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
 /// Does the same for launches of libraries, which belong to no context.
 pub(crate) static LIBRARIES: OnceLock<fn()> = OnceLock::new();
 
-/// Removes reached points from objects that belong to no context. Makes no driver call.
+/// Does the same for blocks of the shared caching pool, which streams of other contexts may have used.
+pub(crate) static POOL: OnceLock<fn()> = OnceLock::new();
+
+/// Removes reached points from objects that belong to no context, or to another one. Makes no driver call.
 pub(crate) fn forget_reached() {
-    let kept = [&STAGING, &PINNED, &LIBRARIES];
+    let kept = [&STAGING, &PINNED, &LIBRARIES, &POOL];
     kept.iter().filter_map(|kept| kept.get()).for_each(|forget| forget());
 }

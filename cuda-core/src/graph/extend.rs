@@ -30,7 +30,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] while such an executable exists, or while a launch of a dropped one is
-    /// pending; the errors of [`Graph::capture`].
+    /// pending, which [`drops::flush`](crate::drops::flush) waits for; the errors of
+    /// [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use cuda_core::Device;
+use cuda_core::{Allocator, Context, ContextFlags, Device, Error, Rejected};
 use support::stall;
 
 use super::*;
@@ -100,5 +100,22 @@ fn n03_a_trim_holds_up_no_hit() {
             })?;
         }
         Ok(())
+    });
+}
+
+/// A freed block refers to the streams of other contexts that used it, until their work is known to be done.
+#[test]
+fn a_block_keeps_no_context_that_was_waited_for() {
+    run(|_| {
+        let home = Device::get(0)?.create_stream()?;
+        let context = Context::new(Device::get(0)?, ContextFlags::default())?;
+        let mut block = home.alloc_with::<u8>(&Allocator::cache(), 64)?;
+        context.create_stream()?.fill(&mut block, 7)?;
+        drop(block);
+        let Rejected { error, value: context } = context.close().expect_err("its work may run");
+        assert!(matches!(error, Error::ContextInUse), "{error}");
+        context.synchronize()?;
+        cuda_core::drops::flush();
+        Ok(context.close()?)
     });
 }

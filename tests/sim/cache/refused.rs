@@ -190,3 +190,40 @@ fn a_block_that_was_freed_by_what_panicked_is_given_up() {
         Ok(())
     });
 }
+
+/// A request that can never be served is refused, although the pool's memory changes whenever it looks.
+#[test]
+fn n04_what_never_fits_is_refused_though_memory_moves() {
+    const MANY: u32 = 100;
+    run(|_| {
+        let device = Device::get(0)?;
+        let (stream, other) = (device.create_stream()?, device.create_stream()?);
+        let of_pool = Arc::new(Mutex::new(None::<CachingPool>));
+        let frees = Arc::new(AtomicU32::new(0));
+        let (pool, count) = (of_pool.clone(), frees.clone());
+        // With each segment that goes, another one comes, and is unused at once.
+        let free = move |stream: &Stream, address, bytes| {
+            let pool = pool.lock().expect("no panic").clone();
+            if let Some(pool) = pool.filter(|_| count.fetch_add(1, Ordering::Relaxed) < MANY) {
+                drop(alloc(stream, &pool, 1000)?);
+            }
+            // SAFETY: the plain allocator allocated it, and the caller no longer uses it.
+            unsafe { Allocator::plain().deallocate(stream, address, bytes) }
+        };
+        let allocate = |stream: &Stream, bytes| Allocator::plain().allocate(stream, bytes);
+        // SAFETY: the inner allocator fulfils the contract.
+        let upstream = unsafe { Allocator::from_closures(allocate, free) };
+        let limited = CachingPool::builder().limit(PoolLimit::Bytes(4 * U));
+        let pool = limited.upstream(&upstream).build()?;
+        let live = alloc(&stream, &pool, 2 * U)?;
+        drop(alloc(&other, &pool, 1000)?);
+        *of_pool.lock().expect("no panic") = Some(pool.clone());
+        let refused = alloc(&stream, &pool, 3 * U).map(drop);
+        assert!(matches!(refused, Err(Error::PoolExhausted(_))), "{refused:?}");
+        let looked = frees.load(Ordering::Relaxed);
+        assert!((1..MANY).contains(&looked), "it looked {looked} times");
+        *of_pool.lock().expect("no panic") = None;
+        drop(live);
+        Ok(())
+    });
+}

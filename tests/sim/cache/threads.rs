@@ -1,6 +1,9 @@
 //! Many threads use a pool concurrently.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 use cuda_core::{Allocator, CachingPool, Device, pools::PoolLimit};
 use support::{assert_pattern, fill};
@@ -102,6 +105,64 @@ fn n04_never_over_the_limit() {
         stress(session, &pool)?;
         assert!(pool.usage(Device::get(0)?).reserved_peak <= U);
         Ok(())
+    });
+}
+
+/// Until the driver has taken a segment back, the device holds it.
+#[test]
+fn n04_never_over_the_limit_while_memory_is_given_back() {
+    run(|session| {
+        let device = Device::get(0)?;
+        let (a, b) = (device.create_stream()?, device.create_stream()?);
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(U)).build()?;
+        let before = session.device_bytes_in_use(0);
+        drop(alloc(&a, &pool, U)?);
+        a.synchronize()?;
+        std::thread::scope(|scope| {
+            let held = session.hold("cuMemFree_v2");
+            let trims = scope.spawn(|| pool.trim(0));
+            held.await_call();
+            let (begun, begins) = channel();
+            let (b, of_pool) = (&b, &pool);
+            let grows = scope.spawn(move || {
+                let _ = begun.send(());
+                alloc(b, of_pool, U).map(drop)
+            });
+            let _ = begins.recv();
+            // Long enough for an allocation that does not wait.
+            let until = Instant::now() + Duration::from_millis(200);
+            while !grows.is_finished() && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            assert!(!grows.is_finished(), "it waits for the trim");
+            assert_eq!(session.device_bytes_in_use(0) - before, U);
+            drop(held);
+            assert_eq!(trims.join().expect("no panic")?, U);
+            grows.join().expect("no panic")
+        })
+    });
+}
+
+/// A trim moves the free blocks of all streams, and has them in hand for a moment.
+#[test]
+fn n04_a_trim_takes_no_memory_from_other_threads() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let (a, b) = (device.create_stream()?, device.create_stream()?);
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(U)).build()?;
+        let _live = alloc(&a, &pool, 100)?;
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let trims = scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    pool.trim(U)?;
+                }
+                Ok(())
+            });
+            let served = (0..10 * ROUNDS).try_for_each(|_| alloc(&b, &pool, 50_000).map(drop));
+            has_ended.store(true, Ordering::Relaxed);
+            served.and(trims.join().expect("no panic"))
+        })
     });
 }
 

@@ -31,6 +31,7 @@ pub(super) fn allocate(
     requested: usize,
 ) -> Result<TakenRange> {
     let request = Request { heap, core, bytes, kind: SegmentKind::of(bytes) };
+    let mut rounds = 0..ROUNDS;
     loop {
         if let Some(taken) = request.without_waiting()? {
             return Ok(taken);
@@ -43,7 +44,7 @@ pub(super) fn allocate(
             if let Some(taken) = request.by_waiting()? {
                 return Ok(taken);
             }
-            if heap.wait_for_others(seen) {
+            if heap.wait_for_others(seen) && rounds.next().is_some() {
                 continue;
             }
         }
@@ -56,6 +57,10 @@ pub(super) fn allocate(
         }
     }
 }
+
+/// How often an allocation looks again at all memory because other threads have moved some meanwhile. What
+/// they free and take again at once must not hold up a request that it can never serve.
+const ROUNDS: usize = 8;
 
 /// The number of streams that are queried before the pool grows.
 const ASKED: usize = 8;
@@ -109,11 +114,7 @@ impl Request<'_> {
     /// Tries the sources that need a wait, for when the device has no more memory or the limit allows no
     /// more.
     fn by_waiting(&self) -> Result<Option<TakenRange>> {
-        let moving = self.heap.begin_move();
-        for other in self.heap.served() {
-            self.heap.collect(&other, Bins::take_all);
-        }
-        drop(moving);
+        self.heap.collect_all();
         self.heap.query_marks();
         if let Some(taken) = self.find_or_release()? {
             return Ok(Some(taken));
@@ -216,7 +217,7 @@ impl Request<'_> {
     fn grow(&self) -> Result<Option<TakenRange>> {
         let limit = self.heap.limit()?;
         let (mut wanted, least) = class::segments(self.bytes);
-        if self.heap.with(|state| state.space.reserved + state.growing == 0) {
+        if self.heap.with(|state| state.space.reserved + state.in_transit == 0) {
             wanted = wanted.max(self.heap.settings.options.initial);
         }
         let mut sizes = vec![wanted, least];
@@ -224,11 +225,11 @@ impl Request<'_> {
         for size in sizes {
             let _moving = self.heap.begin_move();
             let allowed = self.heap.with(|state| {
-                let total = state.space.reserved.saturating_add(state.growing);
+                let total = state.space.reserved.saturating_add(state.in_transit);
                 let total = total.checked_add(size);
                 let allowed =
                     total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
-                state.growing += if allowed { size } else { 0 };
+                state.in_transit += if allowed { size } else { 0 };
                 allowed
             });
             if !allowed {
@@ -237,7 +238,7 @@ impl Request<'_> {
             let (segment, behind) = match self.obtain(size) {
                 Ok(got) => got,
                 Err(error) => {
-                    self.heap.with(|state| state.growing -= size);
+                    self.heap.with(|state| state.in_transit -= size);
                     if error.is_out_of_memory() {
                         continue;
                     }
@@ -247,7 +248,7 @@ impl Request<'_> {
             let base = segment.base;
             // Under one lock, so that no other thread takes the range that this stream asked for.
             return Ok(self.heap.with(|state| {
-                state.growing -= size;
+                state.in_transit -= size;
                 state.moves += 1;
                 state.space.add(segment);
                 state.counts.reserved_peak = state.counts.reserved_peak.max(state.space.reserved);
@@ -309,6 +310,12 @@ impl Heap {
         })
     }
 
+    /// Moves all blocks of stream caches into the heap.
+    fn collect_all(&self) {
+        let _moving = self.begin_move();
+        self.served().iter().for_each(|core| self.collect(core, Bins::take_all));
+    }
+
     /// Asks the driver which of the [marks](Self::marks) are reached.
     fn query_marks(&self) {
         for mark in self.marks() {
@@ -320,36 +327,44 @@ impl Heap {
     /// Gives unused segments back until no more than `keep` bytes are reserved; returns the bytes given
     /// back.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
+        let _moving = self.begin_move();
         let mut refused = self.with(|state| {
             state.reclaim(ALL);
             state.space.settle(ALL);
-            state.space.take_refused()
+            let refused = state.space.take_refused();
+            state.in_transit += refused.iter().map(|segment| segment.bytes).sum::<usize>();
+            refused
         });
         let (mut went, mut failed) = (0, None);
         loop {
             let unused = refused.pop().or_else(|| {
                 self.with(|state| {
                     let more = state.space.reserved > keep;
-                    more.then(|| state.space.take_segment()).flatten()
+                    let segment = more.then(|| state.space.take_segment()).flatten()?;
+                    state.in_transit += segment.bytes;
+                    Some(segment)
                 })
             });
             let Some(segment) = unused else { return failed.map_or(Ok(went), Err) };
-            let moving = self.begin_move();
-            let given = give_back(&segment, &self.settings);
-            self.with(|state| state.moves += u64::from(given.is_ok()));
-            drop(moving);
-            match given {
-                Ok(()) => went += segment.bytes,
+            let (base, bytes) = (segment.base, segment.bytes);
+            match give_back(&segment, &self.settings) {
+                Ok(()) => {
+                    self.add(|state| state.in_transit -= bytes);
+                    went += bytes;
+                }
                 // The upstream allocator still counts the segment as allocated: offer it once more.
                 Err(Failed::Refused(error)) if segment.fate == Fate::Kept => {
-                    self.with(|state| state.space.keep_refused(segment));
+                    self.with(|state| {
+                        state.in_transit -= bytes;
+                        state.space.keep_refused(segment);
+                    });
                     failed.get_or_insert(error);
                 }
                 // The segment may or may not have been freed, or was refused twice: neither use it nor give
                 // it back again.
                 Err(why) => {
+                    self.with(|state| state.in_transit -= bytes);
                     let error: Error = why.into();
-                    let (base, bytes) = (segment.base, segment.bytes);
                     drop_hook::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
                     failed.get_or_insert(error);
                 }
@@ -360,9 +375,7 @@ impl Heap {
     /// [`Heap::release`] for all memory that the driver reports idle, blocks in all stream caches included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
         held::retry();
-        for core in self.served() {
-            self.collect(&core, Bins::take_all);
-        }
+        self.collect_all();
         self.query_marks();
         self.give_up_lost();
         self.release(keep)

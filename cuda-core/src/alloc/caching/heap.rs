@@ -24,7 +24,7 @@ pub(crate) struct Heap {
     pub(super) context: Context,
     pub(super) settings: Arc<Settings>,
     state: Mutex<HeapState>,
-    /// Notified when [`HeapState::moving`] falls.
+    /// Notified when [`HeapState::moving`] falls or memory is added, if threads wait for it.
     moved: Condvar,
     /// The streams whose caches have blocks of this heap.
     stream_caches: Mutex<Turns<Weak<StreamCore>>>,
@@ -47,11 +47,13 @@ pub(super) struct HeapState {
     pub(super) space: Space,
     /// Blocks that other streams may still use.
     pub(super) pending: Awaiting<PendingBlock>,
-    /// Bytes of segments that are being allocated.
-    pub(super) growing: usize,
+    /// Bytes of segments that are being allocated or given back: they count towards the limit.
+    pub(super) in_transit: usize,
     /// The number of threads that hold memory which is in no list at the moment, so that other threads cannot
     /// find it. Such a thread allocates or frees a segment, empties stream caches, or takes a pending block.
     moving: usize,
+    /// The number of threads that wait for these.
+    waiting: usize,
     /// The number of moves that have changed what the heap holds.
     pub(super) moves: u64,
     /// Counters of blocks that no stream cache counts, totals of dropped stream caches, and the most that was
@@ -145,8 +147,7 @@ impl Heap {
         self.with(|state| state.moving += 1);
         OnDrop::new(move || {
             IN_HAND.set(IN_HAND.get() - 1);
-            self.with(|state| state.moving -= 1);
-            self.moved.notify_all();
+            self.change(|state| state.moving -= 1);
             drop(quiet);
         })
     }
@@ -157,20 +158,29 @@ impl Heap {
     pub(super) fn wait_for_others(&self, seen: u64) -> bool {
         let waits = IN_HAND.get() == 0;
         let nothing_came = |state: &mut HeapState| waits && state.moves == seen && state.moving > 0;
-        let state = wait_while(&self.moved, self.locked(), nothing_came);
+        let mut state = self.locked();
+        state.waiting += 1;
+        let mut state = wait_while(&self.moved, state, nothing_came);
+        state.waiting -= 1;
         let moved = state.moves != seen;
         Self::unlock(state);
         moved
     }
 
-    /// Adds memory by `f`, and wakes the threads that [wait](Self::wait_for_others) for some.
-    fn add(&self, f: impl FnOnce(&mut HeapState)) {
-        let are_awaited = self.with(|state| {
+    /// Adds or removes memory by `f`, and wakes the threads that [wait](Self::wait_for_others) for some.
+    pub(super) fn add(&self, f: impl FnOnce(&mut HeapState)) {
+        self.change(|state| {
             state.moves += 1;
             f(state);
-            state.moving > 0
         });
-        if are_awaited {
+    }
+
+    fn change(&self, f: impl FnOnce(&mut HeapState)) {
+        let is_awaited = self.with(|state| {
+            f(state);
+            state.waiting > 0
+        });
+        if is_awaited {
             self.moved.notify_all();
         }
     }

@@ -100,6 +100,7 @@ pub(crate) fn allocate(
     let needed = class::rounded(requested);
     let heap = &pool.serve(core);
     heap.with(|state| state.reclaim(heap::LOOKED_AT));
+    let moving = heap.begin_move();
     if SegmentKind::of(needed) == SegmentKind::Large {
         // Blocks of the bins, once joined in the heap, may fit better than a range that would have to be cut.
         heap.collect(core, |bins| bins.take_from(SegmentKind::LARGEST_SMALL + 1));
@@ -108,6 +109,7 @@ pub(crate) fn allocate(
         heap.collect(core, Bins::take_all);
         heap.take(core, needed)
     });
+    drop(moving);
     let taken = match found {
         Some(taken) => taken,
         None => growth::allocate(heap, core, needed, requested)?,

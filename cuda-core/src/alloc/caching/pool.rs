@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use cuda_sys::CUdeviceptr;
 
 use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
-use super::heap::{Heap, LOOKED_AT};
+use super::heap::{ALL, Heap, LOOKED_AT};
 use super::limit::PoolLimit;
 use super::space::Rest;
 use super::{class, growth};
 use crate::alloc::{Allocator, Choice, DeviceAllocator, trim_all};
-use crate::context::Context;
+use crate::context::{Context, kept};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::{Failed, driver};
@@ -86,9 +86,16 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
         if let Some(limit) = setting(LIMIT) {
             builder = builder.limit(PoolLimit::parse(LIMIT, &limit)?);
         }
+        let _ = kept::POOL.set(forget_reached);
         Ok(CachingPool::of(builder.into_settings(SHARED)))
     };
     POOL.get_or_init(make).as_ref().map_err(Error::clone)
+}
+
+/// See [`kept::POOL`].
+fn forget_reached() {
+    let heaps = shared().map(|pool| pool.heaps(|_| true)).unwrap_or_default();
+    heaps.iter().for_each(|heap| heap.with(|state| state.reclaim(ALL)));
 }
 
 /// # Using it

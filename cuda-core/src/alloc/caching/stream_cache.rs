@@ -123,17 +123,17 @@ impl StreamCache {
     /// handles returns all its blocks to the heap, where other streams find them and where they do not keep
     /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
-        let of_branches: Vec<_> = {
+        let heaps: Vec<_> = {
             let mut blocks = self.lock();
             blocks.open = has_handles();
             if blocks.open {
                 return;
             }
-            let branches = blocks.branches.iter_mut();
-            branches.map(|branch| (branch.heap.clone(), branch.bins.take_all())).collect()
+            blocks.branches.iter().map(|branch| branch.heap.clone()).collect()
         };
-        for (heap, contents) in of_branches {
-            heap.take_back(contents, Rest::Stays);
+        for heap in heaps {
+            let _moving = heap.begin_move();
+            heap.take_back(self.with(&heap, Bins::take_all), Rest::Stays);
         }
     }
 
