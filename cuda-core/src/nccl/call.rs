@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, CUstream};
 
+use super::failure::checked;
 use super::joined::{HeldRanks, InGraph, Joined, LockedRank, await_all, hold_all};
 use super::library::Nccl;
 use super::polling::NcclScope;
-use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS, UINT8};
+use super::raw::{
+    IN_PROGRESS, NO_REDUCTION, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS, UINT8,
+};
 use super::reduction::{Operator, RawReduction};
 use crate::error::{Error, Result};
 use crate::process::driver;
@@ -217,13 +220,16 @@ fn reduced(
     // a number, both in locals that outlive it.
     let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, element, residence, raw) };
     if made != SUCCESS {
+        // An open group fails only by a refused operation: otherwise its end would enqueue those of other ranks,
+        // which would wait for this one.
+        call(element, NO_REDUCTION);
         return made;
     }
     let called = call(element, number);
     // SAFETY: created just now; "an operator may be destroyed as soon as the last NCCL function
-    // which is given that operator returns".
-    let destroyed = unsafe { (nccl.destroy_reduction)(number, raw) };
-    if is_refusal(called) || destroyed == SUCCESS { called } else { destroyed }
+    // which is given that operator returns". If that fails, it lives as long as the communicator.
+    unsafe { (nccl.destroy_reduction)(number, raw) };
+    called
 }
 
 /// Makes calls as a group. Returns the code of the group, or of the refused call.
@@ -404,26 +410,32 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
     if calls.iter().any(|call| call.core.timeline().is_held_up_now()) {
         calls.iter().try_for_each(|call| call.core.timeline().hold_up(None))?;
     }
+    let mut refused = None;
     let code = grouped(all[0].joined.nccl, || {
         for call in calls {
-            let held = all.iter().find(|held| ptr::eq(held.joined, &**call.joined));
-            let Some(held) = held else { unreachable!("all communicators are held") };
+            let at = all.iter().position(|held| ptr::eq(held.joined, &**call.joined));
+            let Some(at) = at else { unreachable!("all communicators are held") };
+            let held = &all[at];
             let Call { joined, core, shape, from, to, .. } = *call;
             // SAFETY: memory stays allocated until the marks that the callers make are reached, and
             // these are made when no call is in progress; the stream is bound. If calls may still
             // run after they have failed, `Ending` keeps both.
             let code = unsafe { issue(joined, shape, (from, to), held.raw(), core.raw()) };
             if is_refusal(code) {
+                refused = Some(at);
                 return code;
             }
         }
         SUCCESS
     });
     if is_refusal(code) {
-        let failed = all.iter().find(|held| held.look(GROUP).is_err());
-        let refused = failed.unwrap_or(&all[0]).check(GROUP, code);
+        let failed = all.iter().position(|held| held.look(GROUP).is_err()).or(refused);
+        let result = match failed {
+            Some(at) => all[at].check(GROUP, code),
+            None => checked(GROUP, all[0].joined.nccl, code),
+        };
         // Leaves no call in progress.
-        return refused.and(await_all(GROUP, all));
+        return result.and(await_all(GROUP, all));
     }
     // Blocking calls have completed; for others, NCCL 2.28 may report success too early.
     match code == SUCCESS && all.iter().all(|held| held.joined.blocks) {

@@ -72,8 +72,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] unless `rank` is less than `size`, for no id or more ids than ranks, and
     /// if the context is not the primary one of its device; [`Error::SizeOverflow`] for a size that NCCL
-    /// cannot count; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did not join, and with [`NcclError::Missing`] for several
-    /// ids and an older NCCL.
+    /// cannot count; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did not join, and with
+    /// [`NcclError::Missing`] for several ids and an older NCCL.
     ///
     /// # Safety
     /// The caller promises what NCCL cannot check, for the whole life of the communicator and of
@@ -82,8 +82,9 @@ impl Communicator {
     ///   of its own.
     /// * All ranks enqueue the same operations in the same order, with the same numbers of elements
     ///   of the same type, the same roots and reductions, with memory that is
-    ///   [registered](Self::register) at all ranks or at none. Each [`send`](super::OnStream::send)
-    ///   meets a [`receive`](super::OnStream::receive) of as many elements. All ranks also
+    ///   [registered](Self::register) at all ranks or at none, and then lies at the same distance
+    ///   from the beginning of what was registered. Each [`send`](super::OnStream::send) meets a
+    ///   [`receive`](super::OnStream::receive) of as many elements. All ranks also
     ///   [`split`](Self::split), [`shrink`](Self::shrink) and [`grow`](Self::grow) alike.
     ///
     /// If a rank is lost or aborts, the others wait; this causes no undefined behaviour.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::call::{grouped, is_refusal};
-use super::failure::{async_result, check, failed_work, may_have_lost_a_rank};
+use super::failure::{async_result, check, checked, failed_work, may_have_lost_a_rank};
 use super::library::Nccl;
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
@@ -469,8 +469,11 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     };
     // A blocking call may wait for the calls of the other ranks.
     let ended = if first.blocks { grouped(first.nccl, calls) } else { calls() };
-    let refused = refused.or(is_refusal(ended).then_some((&all[0], ended)));
-    let made = refused.map_or(Ok(()), |(held, code)| held.check(op, code));
+    let made = match refused {
+        Some((held, code)) => held.check(op, code),
+        None if is_refusal(ended) => checked(op, first.nccl, ended),
+        None => Ok(()),
+    };
     let result = match made {
         Ok(()) => await_all(op, all),
         Err(error) => {

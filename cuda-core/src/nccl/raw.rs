@@ -23,6 +23,9 @@ pub(super) const MAX: c_int = 2;
 pub(super) const MIN: c_int = 3;
 pub(super) const AVG: c_int = 4;
 
+/// A number of no `ncclRedOp_t`, which NCCL refuses.
+pub(super) const NO_REDUCTION: c_int = -1;
+
 // `ncclDataType_t`.
 pub(super) const INT8: c_int = 0;
 pub(super) const UINT8: c_int = 1;

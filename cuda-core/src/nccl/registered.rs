@@ -213,7 +213,8 @@ impl Communicator {
 /// # Registering memory
 impl Ranks {
     /// Runs [`Communicator::register`] at the rank of the memory's device. Operations take
-    /// registered memory at all ranks, or at none.
+    /// registered memory at all ranks, or at none. NCCL uses it without copies if the parts that an
+    /// operation takes lie at the same place in all registered buffers.
     ///
     /// # Errors
     /// As [`Communicator::register`]; [`Error::WrongContext`] for memory of a device without a

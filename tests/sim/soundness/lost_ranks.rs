@@ -122,6 +122,41 @@ fn k_nccl_ranks_of_a_process_name_the_one_that_has_failed() {
     }
 }
 
+/// Making a reduction with a factor is no operation, so its failure alone does not make the group fail.
+#[test]
+fn k_nccl_a_group_with_a_refused_factor_enqueues_nothing() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = ones(&streams)?;
+        let refused = Fault::new(CUresult(REMOTE as u32)).function("ncclRedOpCreatePreMulSum");
+        session.inject(refused.nth(2));
+        let reduced = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::ScaledSum(2));
+        failed(reduced, "ncclGroupEnd", 1);
+        for (stream, sums) in streams.iter().zip(&sums) {
+            assert_eq!(stream.download_vec(sums)?, [1; 100]);
+        }
+        drop(ranks);
+        goes_on(&streams, &mut sums)
+    });
+}
+
+/// If no rank reports an error, the end of a group says nothing about a rank.
+#[test]
+fn k_nccl_a_group_that_fails_as_a_whole_names_no_rank() {
+    clean(|session| {
+        let (contexts, streams) = devices()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = ones(&streams)?;
+        session.inject(Fault::new(CUresult(REMOTE as u32)).function("ncclGroupEnd"));
+        let reduced = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
+        let Err(Error::Nccl(why)) = &reduced else { panic!("{reduced:?}") };
+        assert!(matches!(**why, NcclError::Failed { rank: None, .. }), "{why:?}");
+        drop(ranks);
+        goes_on(&streams, &mut sums)
+    });
+}
+
 /// The work completes once the abort has begun; the abort then lasts while the graph exists.
 #[test]
 fn k_nccl_a_wait_ends_with_the_abort_of_another_thread_also_if_that_takes_long() {

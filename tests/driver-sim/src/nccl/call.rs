@@ -52,8 +52,8 @@ fn from_driver(code: CUresult) -> Code {
     }
 }
 
-/// Records that a call failed. A failed call inside a group fails the group, and a failed end of a group
-/// closes it.
+/// Records that a call failed. A failed call inside a group fails the group, unless it only makes or destroys a
+/// reduction. A failed end of a group closes it.
 fn note_error(name: &'static str, code: Code) {
     let mut state = state::lock();
     let message = format!("{name}: {}", code.text().to_string_lossy());
@@ -61,7 +61,10 @@ fn note_error(name: &'static str, code: Code) {
     let thread = thread::number();
     if name == "ncclGroupEnd" {
         state.nccl.groups.remove(&thread);
-    } else if let Some(group) = state.nccl.groups.get_mut(&thread) {
+        return;
+    }
+    let group = state.nccl.groups.get_mut(&thread);
+    if let Some(group) = group.filter(|_| !name.starts_with("ncclRedOp")) {
         group.error.get_or_insert(code);
     }
 }

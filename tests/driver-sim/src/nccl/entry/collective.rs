@@ -224,6 +224,8 @@ fn reduction(
     match call.nccl.communicators[&communicator].reductions.get(&op) {
         Some((of, factor)) if *of == number => Ok((Reduction::Scaled, factor.clone())),
         Some(_) => Err(Code::INVALID_ARGUMENT),
+        // NCCL only checks the range.
+        None if op < 0 => Err(Code::INVALID_ARGUMENT),
         None => {
             let message = format!("the communicator has no reduction {op}");
             call.violation(ViolationKind::DanglingHandle, message);
