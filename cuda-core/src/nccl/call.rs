@@ -220,9 +220,6 @@ fn reduced(
     // a number, both in locals that outlive it.
     let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, element, residence, raw) };
     if made != SUCCESS {
-        // An open group fails only by a refused operation: otherwise its end would enqueue those of other ranks,
-        // which would wait for this one.
-        call(element, NO_REDUCTION);
         return made;
     }
     let called = call(element, number);
@@ -404,6 +401,10 @@ fn capture_together(
     })
 }
 
+/// An operation that NCCL refuses for its reduction.
+const REFUSED: Operation =
+    Operation::AllReduce(RawReduction { element: UINT8, operator: Operator::Number(NO_REDUCTION) });
+
 /// Makes the calls of NCCL, and waits until no call is in progress.
 fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
     // Each stream will wait for the others.
@@ -413,27 +414,34 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
     let mut refused = None;
     let code = grouped(all[0].joined.nccl, || {
         for call in calls {
-            let at = all.iter().position(|held| ptr::eq(held.joined, &**call.joined));
-            let Some(at) = at else { unreachable!("all communicators are held") };
-            let held = &all[at];
+            let held = all.iter().find(|held| ptr::eq(held.joined, &**call.joined));
+            let Some(held) = held else { unreachable!("all communicators are held") };
             let Call { joined, core, shape, from, to, .. } = *call;
+            let (raw, stream) = (held.raw(), core.raw());
             // SAFETY: memory stays allocated until the marks that the callers make are reached, and
             // these are made when no call is in progress; the stream is bound. If calls may still
             // run after they have failed, `Ending` keeps both.
-            let code = unsafe { issue(joined, shape, (from, to), held.raw(), core.raw()) };
+            let code = unsafe { issue(joined, shape, (from, to), raw, stream) };
             if is_refusal(code) {
-                refused = Some(at);
+                refused = Some(held.check(GROUP, code));
+                // A reduction that was not made is no operation, and only a refused operation makes the
+                // group fail: its end would enqueue those of other ranks, which wait for this one.
+                let refused = CallShape { operation: REFUSED, ..shape };
+                // One side may be unused.
+                let place = from.max(to);
+                // SAFETY: as above; NCCL refuses the reduction, and enqueues nothing.
+                unsafe { issue(joined, refused, (place, place), raw, stream) };
                 return code;
             }
         }
         SUCCESS
     });
     if is_refusal(code) {
-        let failed = all.iter().position(|held| held.look(GROUP).is_err()).or(refused);
-        let result = match failed {
-            Some(at) => all[at].check(GROUP, code),
-            None => checked(GROUP, all[0].joined.nccl, code),
-        };
+        let result = refused.unwrap_or_else(|| {
+            let failed = all.iter().find(|held| held.look(GROUP).is_err());
+            let nccl = all[0].joined.nccl;
+            failed.map_or_else(|| checked(GROUP, nccl, code), |held| held.check(GROUP, code))
+        });
         // Leaves no call in progress.
         return result.and(await_all(GROUP, all));
     }

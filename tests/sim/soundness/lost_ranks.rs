@@ -132,6 +132,8 @@ fn k_nccl_a_group_with_a_refused_factor_enqueues_nothing() {
         let refused = Fault::new(CUresult(REMOTE as u32)).function("ncclRedOpCreatePreMulSum");
         session.inject(refused.nth(2));
         let reduced = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::ScaledSum(2));
+        let said = reduced.as_ref().expect_err("a fault was injected").to_string();
+        assert!(!said.contains("ncclAllReduce"), "what failed first: {said}");
         failed(reduced, "ncclGroupEnd", 1);
         for (stream, sums) in streams.iter().zip(&sums) {
             assert_eq!(stream.download_vec(sums)?, [1; 100]);

@@ -5,8 +5,8 @@
 //! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`. On Windows it
 //! searches below the first two, in `PATH`, and in the directories of the program and the system.
 //! The environment variable `CUDA_CORE_NVRTC` names a library to use instead. A set-uid program
-//! ignores all these variables, and finds only what the
-//! loader does. Compiling needs neither a driver nor a device.
+//! ignores all these variables, and finds only what the loader does. Compiling needs neither a
+//! driver nor a device.
 //!
 //! ```no_run
 //! use cuda_core::{Device, Module, nvrtc};
